@@ -107,23 +107,30 @@ fn versions_and_heart_beats_are_negotiated() {
 
 #[test]
 fn missing_required_headers_are_refused() {
-    for (version, frame, code) in [
-        ("1.2", "SEND\n\nx\0", Code::DestinationMissing),
-        ("1.2", "SEND\ndestination:\n\nx\0", Code::DestinationMissing),
-        ("1.2", "SUBSCRIBE\nid:0\n\n\0", Code::DestinationMissing),
-        ("1.1", "SUBSCRIBE\ndestination:/t\n\n\0", Code::IdMissing),
-        ("1.2", "UNSUBSCRIBE\n\n\0", Code::IdMissing),
-        ("1.0", "UNSUBSCRIBE\n\n\0", Code::IdMissing),
-        ("1.2", "ACK\nmessage-id:1\n\n\0", Code::IdMissing),
-        ("1.1", "ACK\nid:1\n\n\0", Code::IdMissing),
-        ("1.1", "ACK\nmessage-id:1\n\n\0", Code::IdMissing),
-        ("1.0", "NACK\nmessage-id:1\n\n\0", Code::Command),
-        ("1.2", "BEGIN\n\n\0", Code::TransactionMissing),
-        ("1.2", "COMMIT\ntransaction:\n\n\0", Code::TransactionMissing),
-        ("1.2", "SUBSCRIBE\nid:0\ndestination:/t\nack:none\n\n\0", Code::AckMode),
-    ] {
-        assert_eq!(Dialogue::connected(version).code(frame.as_bytes()), Some(code), "{version} {frame}");
-    }
+    let refused = |code: Code, frames: &[(&str, &str)]| {
+        for (version, frame) in frames {
+            let answer = Dialogue::connected(version).code(frame.as_bytes());
+            assert_eq!(answer, Some(code), "{version} {frame}");
+        }
+    };
+    refused(
+        Code::DestinationMissing,
+        &[("1.2", "SEND\n\nx\0"), ("1.2", "SEND\ndestination:\n\nx\0"), ("1.2", "SUBSCRIBE\nid:0\n\n\0")],
+    );
+    refused(
+        Code::IdMissing,
+        &[
+            ("1.1", "SUBSCRIBE\ndestination:/t\n\n\0"),
+            ("1.2", "UNSUBSCRIBE\n\n\0"),
+            ("1.0", "UNSUBSCRIBE\n\n\0"),
+            ("1.2", "ACK\nmessage-id:1\n\n\0"),
+            ("1.1", "ACK\nid:1\n\n\0"),
+            ("1.1", "ACK\nmessage-id:1\n\n\0"),
+        ],
+    );
+    refused(Code::Command, &[("1.0", "NACK\nmessage-id:1\n\n\0")]);
+    refused(Code::TransactionMissing, &[("1.2", "BEGIN\n\n\0"), ("1.2", "COMMIT\ntransaction:\n\n\0")]);
+    refused(Code::AckMode, &[("1.2", "SUBSCRIBE\nid:0\ndestination:/t\nack:none\n\n\0")]);
 }
 
 #[test]

@@ -142,6 +142,11 @@ fn line_of(text: &str, offset: usize) -> usize {
 mod tests {
     use super::*;
 
+    /// The error for a file that is refused.
+    fn error(file: &str, text: &str) -> String {
+        parse_file(file, text).expect_err("refused").to_string()
+    }
+
     fn pairs(given: &[Given]) -> Vec<(&str, &str)> {
         given.iter().map(|entry| (entry.key.as_str(), entry.value.as_str())).collect()
     }
@@ -167,7 +172,7 @@ mod tests {
 
     #[test]
     fn an_error_in_toml_names_the_line() {
-        let error = |text: &str| parse_file("s.toml", text).expect_err("refused").to_string();
+        let error = |text: &str| error("s.toml", text);
         assert_eq!(
             error("port = 1\nprot = 2"),
             "unknown setting 'prot' (s.toml line 2): did you mean 'port'?"
@@ -220,10 +225,9 @@ mod tests {
 
     #[test]
     fn an_error_in_yaml_names_the_line() {
-        let error = |text: &str| parse_file("s.yml", text).expect_err("refused").to_string();
-        assert_eq!(error(":port: 1\n- a"), "s.yml line 2: must be a line like ':port: 61613'");
-        assert_eq!(error(":port:1"), "s.yml line 1: must be a line like ':port: 61613'");
-        assert!(error(":prot: 1").ends_with("did you mean 'port'?"));
+        assert_eq!(error("s.yml", ":port: 1\n- a"), "s.yml line 2: must be a line like ':port: 61613'");
+        assert_eq!(error("s.yml", ":port:1"), "s.yml line 1: must be a line like ':port: 61613'");
+        assert!(error("s.yml", ":prot: 1").ends_with("did you mean 'port'?"));
         let given = parse_file("s.yml", ":auth: true").expect("read");
         assert_eq!(pairs(&given), [("auth", "true")]);
     }

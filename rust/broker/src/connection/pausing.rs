@@ -306,6 +306,16 @@ mod tests {
         (conns, keys)
     }
 
+    /// Creates a connection for each of these pauses; each has waited since 1, 2, … ms.
+    fn parked(pauses: &[Pause]) -> (Parking, Conns, Vec<ConnKey>) {
+        let (mut conns, keys) = connections(pauses.len());
+        let mut parking = Parking::default();
+        for (since_ms, (key, pause)) in (1..).zip(keys.iter().zip(pauses)) {
+            parking.hold(&mut conns, *key, *pause, since_ms);
+        }
+        (parking, conns, keys)
+    }
+
     #[test]
     fn only_its_own_answer_ends_the_wait_for_an_answer() {
         let (mut conns, keys) = connections(1);
@@ -323,10 +333,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_resumed_alone_is_no_longer_on_the_list() {
-        let (mut conns, keys) = connections(2);
-        let mut parking = Parking::default();
-        parking.hold(&mut conns, keys[0], Pause::Arriving, 1);
-        parking.hold(&mut conns, keys[1], Pause::Memory, 2);
+        let (mut parking, mut conns, keys) = parked(&[Pause::Arriving, Pause::Memory]);
         assert_eq!(parking.first_of(&[Pause::Memory, Pause::Arriving]), Some(keys[0]));
         assert!(parking.let_go(&mut conns, keys[0]));
         parking.ask(&mut conns, keys[0], Question::Commit(1), 3);
@@ -339,11 +346,7 @@ mod tests {
 
     #[test]
     fn a_retry_includes_those_that_wait_for_this_room_now() {
-        let (mut conns, keys) = connections(3);
-        let mut parking = Parking::default();
-        parking.hold(&mut conns, keys[0], Pause::Mailbox, 1);
-        parking.hold(&mut conns, keys[1], Pause::Memory, 2);
-        parking.hold(&mut conns, keys[2], Pause::Mailbox, 3);
+        let (mut parking, mut conns, keys) = parked(&[Pause::Mailbox, Pause::Memory, Pause::Mailbox]);
         parking.retry(Pause::Mailbox);
         assert_eq!(parking.next_to_retry(&mut conns), Some(keys[0]));
         // It has to wait again, behind the others, with its original start time.

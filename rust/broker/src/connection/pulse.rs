@@ -60,18 +60,17 @@ impl Pulse {
 mod tests {
     use super::*;
 
-    fn beats(receive_ms: u32) -> HeartBeat {
-        HeartBeat { receive_ms, send_ms: 0 }
-    }
+    /// The client promised to send something every 10 s.
+    const BEATS: HeartBeat = HeartBeat { receive_ms: 10_000, send_ms: 0 };
 
     #[test]
     fn a_late_client_is_pinged_and_gets_the_same_time_again() {
         let mut pulse = Pulse::new(1_000);
-        assert_eq!(pulse.deadline(&beats(10_000), 1_000), 21_000);
+        assert_eq!(pulse.deadline(&BEATS, 1_000), 21_000);
         assert!(pulse.ping(21_000) && !pulse.ping(22_000));
-        assert_eq!(pulse.deadline(&beats(10_000), 1_000), 41_000);
+        assert_eq!(pulse.deadline(&BEATS, 1_000), 41_000);
         pulse.feel();
-        assert_eq!(pulse.deadline(&beats(10_000), 30_000), 50_000);
+        assert_eq!(pulse.deadline(&BEATS, 30_000), 50_000);
     }
 
     #[test]
@@ -85,13 +84,14 @@ mod tests {
     fn pongs_alone_are_enough_for_ten_intervals_but_at_least_90_s() {
         let mut pulse = Pulse::new(1_000);
         for (interval_ms, end_ms) in [(1, 91_000), (9_000, 91_000), (10_000, 101_000), (60_000, 601_000)] {
-            let beats = beats(interval_ms);
+            let beats = HeartBeat { receive_ms: interval_ms, send_ms: 0 };
             assert_eq!(pulse.deadline(&beats, end_ms - 1), end_ms, "{interval_ms}");
             assert_eq!(pulse.is_without_stomp(&beats, end_ms - 1), None, "{interval_ms}");
             assert_eq!(pulse.is_without_stomp(&beats, end_ms), Some(end_ms - 1_000), "{interval_ms}");
         }
         pulse.feel_stomp(50_000);
-        assert_eq!(pulse.is_without_stomp(&beats(9_000), 139_999), None);
-        assert_eq!(pulse.is_without_stomp(&beats(9_000), 140_000), Some(90_000));
+        let beats = HeartBeat { receive_ms: 9_000, send_ms: 0 };
+        assert_eq!(pulse.is_without_stomp(&beats, 139_999), None);
+        assert_eq!(pulse.is_without_stomp(&beats, 140_000), Some(90_000));
     }
 }

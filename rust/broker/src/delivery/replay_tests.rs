@@ -26,6 +26,14 @@ fn subscribe(fixture: &mut Fixture) -> (ConnKey, SubscriptionKey) {
     (conn, key)
 }
 
+/// The other home has sent two messages and has more.
+fn replay_two_and_pause(fixture: &mut Fixture, key: SubscriptionKey) {
+    for body in ["a", "b"] {
+        fixture.owners().read_consumer_note(OTHER, ConsumerNote::Replayed(key, stored(body), false));
+    }
+    fixture.owners().read_consumer_note(OTHER, ConsumerNote::ReplayPause(key));
+}
+
 /// The notes to the other shard.
 fn told(fixture: &mut Fixture) -> Vec<&'static str> {
     let notes = fixture.notes.take_trays().flat_map(|(_, tray)| tray);
@@ -70,10 +78,7 @@ fn a_home_with_more_messages_is_asked_while_the_outbox_has_room() {
 fn a_home_is_told_when_the_next_message_needs_an_ack() {
     let mut fixture = Fixture::new(Config::default());
     let (_, key) = subscribe(&mut fixture);
-    for body in ["a", "b"] {
-        fixture.owners().read_consumer_note(OTHER, ConsumerNote::Replayed(key, stored(body), false));
-    }
-    fixture.owners().read_consumer_note(OTHER, ConsumerNote::ReplayPause(key));
+    replay_two_and_pause(&mut fixture, key);
     fixture.owners().read_consumer_note(OTHER, ConsumerNote::ReplayPause(key));
     assert_eq!(
         told(&mut fixture),
@@ -86,10 +91,7 @@ fn a_home_is_told_when_the_next_message_needs_an_ack() {
 fn homes_are_told_to_stop_when_the_subscription_ends() {
     let mut fixture = Fixture::new(Config::default());
     let (conn, key) = subscribe(&mut fixture);
-    for body in ["a", "b"] {
-        fixture.owners().read_consumer_note(OTHER, ConsumerNote::Replayed(key, stored(body), false));
-    }
-    fixture.owners().read_consumer_note(OTHER, ConsumerNote::ReplayPause(key));
+    replay_two_and_pause(&mut fixture, key);
     assert_eq!(told(&mut fixture), ["unacked"]);
     fixture.owners().forget_pulls_of(conn, key);
     assert_eq!(told(&mut fixture), ["stop"], "the home waits for an answer");

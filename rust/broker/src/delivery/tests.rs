@@ -42,6 +42,20 @@ fn with_large_outboxes() -> Fixture {
     Fixture::new(Config::default())
 }
 
+/// Adds a connection with this room, and a subscription of it to `/queue/a`.
+fn with_consumer(mut fixture: Fixture, room: usize, mode: AckMode) -> (Fixture, ConnKey, SubscriptionKey) {
+    let conn = fixture.connect(room);
+    let key = fixture.consume(conn, "/queue/a", mode);
+    (fixture, conn, key)
+}
+
+/// Adds a connection with this room, and a subscription of it to `/t`.
+fn with_subscriber(mut fixture: Fixture, room: usize) -> (Fixture, ConnKey) {
+    let conn = fixture.connect(room);
+    fixture.subscribe(conn, "/t", "0", None);
+    (fixture, conn)
+}
+
 fn mark_full(fixture: &mut Fixture, conn: ConnKey) {
     fixture.connections.newly_full.clear();
     fixture.owners().mark_full(conn);
@@ -139,9 +153,7 @@ fn deferred_deliveries_follow_when_a_full_outbox_has_room() {
 
 #[test]
 fn the_end_of_a_connection_drops_its_deferred_deliveries_and_ends_waits_for_them() {
-    let mut fixture = with_small_outboxes();
-    let conn = fixture.connect(NO_ROOM);
-    fixture.subscribe(conn, "/t", "0", None);
+    let (mut fixture, conn) = with_subscriber(with_small_outboxes(), NO_ROOM);
     fixture.deliver("/t", "a");
     let fan_out = fixture.deliver("/t", "b").expect("a fan-out of several turns");
     assert!(fixture.deliveries.fan_outs.is_live(fan_out));
@@ -151,9 +163,7 @@ fn the_end_of_a_connection_drops_its_deferred_deliveries_and_ends_waits_for_them
 
 #[test]
 fn deliveries_dropped_by_a_reload_are_counted_and_later_ones_continue() {
-    let mut fixture = with_small_outboxes();
-    let conn = fixture.connect(NO_ROOM);
-    fixture.subscribe(conn, "/t", "0", None);
+    let (mut fixture, conn) = with_subscriber(with_small_outboxes(), NO_ROOM);
     fixture.deliver("/t", "a");
     let fan_out = fixture.deliver("/t", "b").expect("a fan-out of several turns");
     fixture.deliveries.fan_outs.accept(fan_out);
@@ -202,9 +212,7 @@ fn a_message_to_very_many_groups_takes_several_turns() {
 
 #[test]
 fn with_ack_auto_a_message_is_settled_once_the_socket_has_taken_it() {
-    let mut fixture = with_large_outboxes();
-    let conn = fixture.connect(NO_ROOM);
-    fixture.consume(conn, "/queue/a", AckMode::Auto);
+    let (mut fixture, conn, _) = with_consumer(with_large_outboxes(), NO_ROOM, AckMode::Auto);
     fixture.enqueue("/queue/a", &["a", "b"]);
     assert!(fixture.write(conn, NO_ROOM).is_empty());
     assert_eq!(fixture.queues.home.counts.dequeued, 0);
@@ -214,9 +222,7 @@ fn with_ack_auto_a_message_is_settled_once_the_socket_has_taken_it() {
 
 #[test]
 fn an_unacknowledged_message_is_in_flight_until_it_is_settled_or_requeued() {
-    let mut fixture = with_large_outboxes();
-    let conn = fixture.connect(ROOM);
-    let key = fixture.consume(conn, "/queue/a", AckMode::ClientIndividual);
+    let (mut fixture, conn, key) = with_consumer(with_large_outboxes(), ROOM, AckMode::ClientIndividual);
     fixture.enqueue("/queue/a", &["a", "b"]);
     assert_eq!(fixture.write(conn, ROOM), ["a", "b"]);
     let consumer = fixture.queues.consumers.get_mut(key).expect("a consumer");
@@ -231,9 +237,7 @@ fn an_unacknowledged_message_is_in_flight_until_it_is_settled_or_requeued() {
 
 #[test]
 fn a_delivery_for_an_ended_subscription_is_requeued() {
-    let mut fixture = with_large_outboxes();
-    let conn = fixture.connect(ROOM);
-    let key = fixture.consume(conn, "/queue/a", AckMode::Client);
+    let (mut fixture, _, key) = with_consumer(with_large_outboxes(), ROOM, AckMode::Client);
     let queue = fixture.queue("/queue/a");
     fixture.queues.home.enqueue(queue, OwnedMessage::new(&message(b"/queue/a", b"a")));
     fixture.queues.home.dispatch(1);
@@ -248,9 +252,7 @@ fn a_delivery_for_an_ended_subscription_is_requeued() {
 
 #[test]
 fn only_unwritten_deliveries_are_requeued() {
-    let mut fixture = with_large_outboxes();
-    let conn = fixture.connect(ROOM);
-    let key = fixture.consume(conn, "/queue/a", AckMode::Auto);
+    let (mut fixture, conn, key) = with_consumer(with_large_outboxes(), ROOM, AckMode::Auto);
     fixture.enqueue("/queue/a", &["a"]);
     assert_eq!(fixture.write(conn, ROOM), ["a"]);
     fixture.enqueue("/queue/a", &["b", "c"]);
@@ -262,9 +264,7 @@ fn only_unwritten_deliveries_are_requeued() {
 
 #[test]
 fn very_many_deliveries_are_requeued_over_several_turns() {
-    let mut fixture = with_large_outboxes();
-    let conn = fixture.connect(NO_ROOM);
-    let key = fixture.consume(conn, "/queue/a", AckMode::Client);
+    let (mut fixture, _, key) = with_consumer(with_large_outboxes(), NO_ROOM, AckMode::Client);
     fixture.enqueue("/queue/a", &["a"; 300]);
     let held = std::mem::take(&mut fixture.queues.consumers.get_mut(key).expect("a consumer").unacked);
     assert_eq!(held.len(), 300);
@@ -278,9 +278,7 @@ fn very_many_deliveries_are_requeued_over_several_turns() {
 
 #[test]
 fn a_message_for_a_full_outbox_is_deferred_and_requeued_with_its_subscription() {
-    let mut fixture = with_small_outboxes();
-    let conn = fixture.connect(NO_ROOM);
-    let key = fixture.consume(conn, "/queue/a", AckMode::Client);
+    let (mut fixture, conn, key) = with_consumer(with_small_outboxes(), NO_ROOM, AckMode::Client);
     fixture.enqueue("/queue/a", &["a", "b", "c"]);
     let deferred = fixture.connections.table.get(conn).and_then(|conn| conn.output.deferred.as_ref());
     assert!(deferred.is_some_and(|deferred| deferred.len() == 2));
@@ -323,9 +321,7 @@ fn a_subscription_whose_queue_grows_stops_publishers_while_memory_is_short() {
 
 #[test]
 fn homes_that_request_the_credit_of_a_pattern_get_it_in_turn() {
-    let mut fixture = with_large_outboxes();
-    let conn = fixture.connect(ROOM);
-    let key = fixture.consume(conn, "/queue/a", AckMode::Client);
+    let (mut fixture, _, key) = with_consumer(with_large_outboxes(), ROOM, AckMode::Client);
     let consumer = fixture.queues.consumers.get_mut(key).expect("a consumer");
     consumer.shared_credit = Some(SharedCredit { available: 3, ..SharedCredit::default() });
     fixture.owners().credit_requested(OTHER, key, key);
@@ -423,9 +419,7 @@ fn while_memory_is_short_only_messages_that_would_be_kept_wait() {
 
 #[test]
 fn a_connection_that_holds_deliveries_may_send_while_memory_is_short() {
-    let mut fixture = holding(800);
-    let conn = fixture.connect(ROOM);
-    fixture.consume(conn, "/queue/a", AckMode::Client);
+    let (mut fixture, conn, _) = with_consumer(holding(800), ROOM, AckMode::Client);
     fixture.enqueue("/queue/a", &["a"]);
     fixture.queue("/queue/kept");
     assert_eq!(pause(&mut fixture, conn, "/queue/kept", 0), None);
@@ -466,9 +460,7 @@ fn all_sends_resume_when_memory_is_free_again() {
 
 #[test]
 fn a_message_goes_to_local_subscriptions_and_once_to_each_interested_shard() {
-    let mut fixture = with_large_outboxes();
-    let conn = fixture.connect(ROOM);
-    fixture.subscribe(conn, "/t", "0", None);
+    let (mut fixture, conn) = with_subscriber(with_large_outboxes(), ROOM);
     fixture.router.set_interest(&Arc::new(b"/t/*"[..].into()), OTHER, true);
     for (topic, mailed) in [("/t", 0), ("/t/u", 1), ("/u", 1)] {
         let destination = fixture.router.destination(topic.as_bytes()).expect("a topic");
@@ -482,9 +474,7 @@ fn a_message_goes_to_local_subscriptions_and_once_to_each_interested_shard() {
 
 #[test]
 fn messages_of_another_shard_are_routed_in_order() {
-    let mut fixture = with_large_outboxes();
-    let conn = fixture.connect(ROOM);
-    fixture.subscribe(conn, "/t", "0", None);
+    let (mut fixture, conn) = with_subscriber(with_large_outboxes(), ROOM);
     let newest = fixture.router.newest_subscription();
     for bodies in [["a", "b"], ["c", "d"]] {
         let mut batch = Batch::default();
@@ -500,9 +490,7 @@ fn messages_of_another_shard_are_routed_in_order() {
 
 #[test]
 fn messages_of_queues_that_are_cut_from_an_outbox_are_requeued() {
-    let mut fixture = with_large_outboxes();
-    let conn = fixture.connect(NO_ROOM);
-    let key = fixture.consume(conn, "/queue/a", AckMode::Auto);
+    let (mut fixture, conn, key) = with_consumer(with_large_outboxes(), NO_ROOM, AckMode::Auto);
     fixture.enqueue("/queue/a", &["a", "b"]);
     fixture.queues.home.detach(Subscriber { shard: OWN, key });
     assert_eq!(fixture.owners().cut_unsent(conn), 2);
@@ -511,9 +499,7 @@ fn messages_of_queues_that_are_cut_from_an_outbox_are_requeued() {
 
 #[test]
 fn a_change_to_a_non_blocking_policy_resumes_publishers() {
-    let mut fixture = with_small_outboxes();
-    let conn = fixture.connect(NO_ROOM);
-    fixture.subscribe(conn, "/t", "0", None);
+    let (mut fixture, conn) = with_subscriber(with_small_outboxes(), NO_ROOM);
     fixture.deliver("/t", "a");
     mark_full(&mut fixture, conn);
     fixture.told_full();

@@ -1,29 +1,10 @@
 //! Fairness: long work of one client leaves others their share of each turn, and gets its own.
 
-use super::SimulatedBroker;
-use super::client::Client;
-use super::support::{broker, connect, exchange, names_at_home};
+use super::support::{broker, connect, exchange, names_at_home, turns_until_received};
 use crate::config::Config;
 
 fn config(writers: usize) -> Config {
     Config { writers, heartbeat_ms: (0, 0), ..Config::default() }
-}
-
-/// Turns of the first shard until its listener receives a message that is sent to a topic on the second shard.
-fn turns_until_received(
-    broker: &mut SimulatedBroker,
-    listener: &mut Client,
-    publisher: &mut Client,
-) -> usize {
-    publisher.send(b"SEND\ndestination:/topic/c\n\nhello\0");
-    broker.turn(1);
-    let mut turns = 0;
-    while listener.bodies.is_empty() {
-        broker.turn(0);
-        turns += 1;
-        listener.read(usize::MAX);
-    }
-    turns
 }
 
 #[test]
@@ -41,7 +22,7 @@ fn a_long_transaction_does_not_delay_messages_from_other_shards() {
     exchange(&mut broker, &mut client);
     client.send(b"COMMIT\ntransaction:1\n\n\0");
     broker.turn(0);
-    let received = turns_until_received(&mut broker, &mut listener, &mut publisher);
+    let received = turns_until_received(&mut broker, &mut publisher, &mut listener, &mut []);
     let mut turns = received;
     while broker.threads[0].shard.has_work() {
         broker.turn(0);

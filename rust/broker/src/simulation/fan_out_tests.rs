@@ -7,6 +7,19 @@ use super::client::Client;
 use super::support::{broker, connect, exchange, fill_memory, messages, receipts};
 use crate::config::Config;
 
+/// A broker whose memory one message of 100 kB to many readers does not fill, and clients of its first shard.
+fn small_broker<const CLIENTS: usize>(writers: usize) -> (SimulatedBroker, [Client; CLIENTS]) {
+    let mut broker = broker(Config { writers, memory_limit: 64 << 20, ..Config::default() });
+    let clients = [0; CLIENTS].map(|shard| connect(&mut broker, shard));
+    (broker, clients)
+}
+
+/// Lets this time pass, and the broker do what is due then.
+fn wait_ms(broker: &mut SimulatedBroker, ms: u64) {
+    broker.advance_ms(ms);
+    broker.run_until_idle();
+}
+
 /// Publishes a message of 100 kB to a topic with so many groups that the fan-out takes several turns, and starts it.
 fn begin_fan_out(broker: &mut SimulatedBroker, publisher: &mut Client, shard: usize) -> Vec<Client> {
     let receipt = publisher.expect_receipt();
@@ -45,16 +58,22 @@ fn finish_fan_out(broker: &mut SimulatedBroker, readers: &mut [Client]) {
     assert_eq!(readers.iter().map(messages).sum::<usize>(), readers.len());
 }
 
-/// Publishing has timed out while memory was short: the client gets an ERROR for the SEND with this receipt.
-fn expect_timeout(client: &mut Client, receipt: &str) {
+fn expect_open(client: &mut Client) {
+    client.read(usize::MAX);
+    assert!(!client.is_closed());
+}
+
+/// Publishing has timed out while memory was short: the client gets an ERROR for the SEND with this receipt, and the
+/// fan-out ends as soon as there is memory.
+fn expect_timeout(client: &mut Client, receipt: &str, broker: &mut SimulatedBroker, readers: &mut [Client]) {
     let error = refusal(client);
     assert!(error.contains("code:E-MEMORY") && error.contains(&format!("receipt-id:{receipt} ")), "{error}");
+    finish_fan_out(broker, readers);
 }
 
 #[test]
 fn a_shard_checks_again_soon_if_memory_ran_out_during_its_turn() {
-    let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
-    let mut publisher = connect(&mut broker, 0);
+    let (mut broker, [mut publisher]) = small_broker(1);
     let mut readers = begin_fan_out(&mut broker, &mut publisher, 0);
     assert!(broker.threads[0].shard.goes_on());
     fill_memory(&broker, true);
@@ -72,9 +91,7 @@ fn a_shard_checks_again_soon_if_memory_ran_out_during_its_turn() {
 #[test]
 fn a_shard_is_idle_while_an_unsubscribe_waits_for_a_fan_out_that_waits_for_memory() {
     for leaving in ["UNSUBSCRIBE\nid:x", "DISCONNECT", "SUBSCRIBE\nid:y\ndestination:/topic/b"] {
-        let config = Config { writers: 2, memory_limit: 64 << 20, ..Config::default() };
-        let mut broker = broker(config);
-        let mut publisher = connect(&mut broker, 0);
+        let (mut broker, [mut publisher]) = small_broker(2);
         let mut leaver = connect(&mut broker, 1);
         leaver.send(b"SUBSCRIBE\nid:x\ndestination:/topic/a\n\n\0");
         let mut readers = begin_fan_out(&mut broker, &mut publisher, 1);
@@ -85,8 +102,7 @@ fn a_shard_is_idle_while_an_unsubscribe_waits_for_a_fan_out_that_waits_for_memor
         leaver.send(format!("{leaving}\nreceipt:{receipt}\n\n\0").as_bytes());
         broker.run_until_idle();
         assert!(is_in_progress(&broker, 1));
-        broker.advance_ms(120_000);
-        broker.run_until_idle();
+        wait_ms(&mut broker, 120_000);
         leaver.send(b"\n");
         broker.run_until_idle();
         leaver.read(usize::MAX);
@@ -100,8 +116,7 @@ fn a_shard_is_idle_while_an_unsubscribe_waits_for_a_fan_out_that_waits_for_memor
 
 #[test]
 fn a_fan_out_that_waits_for_memory_ends_when_its_message_expires() {
-    let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
-    let mut publisher = connect(&mut broker, 0);
+    let (mut broker, [mut publisher]) = small_broker(1);
     publisher.expect_receipt();
     let mut readers = begin_fan_out_with("ttl:20000\nreceipt:1\n", &mut broker, &mut publisher, 0);
     fill_memory(&broker, true);
@@ -119,8 +134,7 @@ fn a_fan_out_that_waits_for_memory_ends_when_its_message_expires() {
 #[test]
 fn a_query_gets_its_receipt_when_its_answer_has_reached_all_subscriptions() {
     const COUNT: usize = 2100;
-    let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
-    let [mut reader, mut requester] = [0; 2].map(|shard| connect(&mut broker, shard));
+    let (mut broker, [mut reader, mut requester]) = small_broker(1);
     for at in 0..COUNT {
         reader.send(format!("SUBSCRIBE\nid:{at}\ndestination:DIAG/a\n\n\0").as_bytes());
     }
@@ -153,18 +167,14 @@ fn refusal(client: &mut Client) -> String {
 #[test]
 fn a_publisher_whose_fan_out_waits_too_long_gets_an_error_and_the_fan_out_continues() {
     for receipt in ["", "receipt:mine\n"] {
-        let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
-        let mut publisher = connect(&mut broker, 0);
+        let (mut broker, [mut publisher]) = small_broker(1);
         let mut readers = begin_fan_out_with(&format!("x-mark:a\n{receipt}"), &mut broker, &mut publisher, 0);
         publisher.send(b"SEND\ndestination:/topic/next\n\n\0");
         fill_memory(&broker, true);
         broker.run_until_idle();
-        broker.advance_ms(20_000);
-        broker.run_until_idle();
-        publisher.read(usize::MAX);
-        assert!(!publisher.is_closed());
-        broker.advance_ms(11_000);
-        broker.run_until_idle();
+        wait_ms(&mut broker, 20_000);
+        expect_open(&mut publisher);
+        wait_ms(&mut broker, 11_000);
         let error = refusal(&mut publisher);
         assert!(error.starts_with("ERROR") && error.contains("code:E-MEMORY"), "{error}");
         assert!(error.contains("SEND | destination:/topic/wide | ") && error.contains("x-mark:a"), "{error}");
@@ -183,42 +193,33 @@ fn a_publisher_whose_fan_out_waits_too_long_gets_an_error_and_the_fan_out_contin
 
 #[test]
 fn progress_of_a_fan_out_restarts_the_publish_timeout() {
-    let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
-    let mut publisher = connect(&mut broker, 0);
+    let (mut broker, [mut publisher]) = small_broker(1);
     let mut readers = begin_fan_out(&mut broker, &mut publisher, 0);
     for _ in 0..2 {
         fill_memory(&broker, true);
         broker.run_until_idle();
-        broker.advance_ms(29_000);
-        broker.run_until_idle();
+        wait_ms(&mut broker, 29_000);
         fill_memory(&broker, false);
         broker.round();
         assert!(is_in_progress(&broker, 0));
     }
     fill_memory(&broker, true);
     broker.run_until_idle();
-    broker.advance_ms(29_000);
-    broker.run_until_idle();
-    publisher.read(usize::MAX);
-    assert!(!publisher.is_closed());
-    broker.advance_ms(2_000);
-    broker.run_until_idle();
-    expect_timeout(&mut publisher, "1");
-    finish_fan_out(&mut broker, &mut readers);
+    wait_ms(&mut broker, 29_000);
+    expect_open(&mut publisher);
+    wait_ms(&mut broker, 2_000);
+    expect_timeout(&mut publisher, "1", &mut broker, &mut readers);
 }
 
 #[test]
 fn a_retained_message_whose_fan_out_waits_too_long_is_kept() {
-    let mut broker = broker(Config { writers: 2, memory_limit: 64 << 20, ..Config::default() });
-    let [mut publisher, mut late] = [0; 2].map(|shard| connect(&mut broker, shard));
+    let (mut broker, [mut publisher, mut late]) = small_broker(2);
     publisher.expect_receipt();
     let mut readers = begin_fan_out_with("retain:set\nreceipt:1\n", &mut broker, &mut publisher, 0);
     fill_memory(&broker, true);
     broker.run_until_idle();
-    broker.advance_ms(31_000);
-    broker.run_until_idle();
-    expect_timeout(&mut publisher, "1");
-    finish_fan_out(&mut broker, &mut readers);
+    wait_ms(&mut broker, 31_000);
+    expect_timeout(&mut publisher, "1", &mut broker, &mut readers);
     late.send(b"SUBSCRIBE\nid:0\ndestination:/topic/wide\n\n\0");
     exchange(&mut broker, &mut late);
     assert_eq!(messages(&late), 1);
@@ -226,8 +227,7 @@ fn a_retained_message_whose_fan_out_waits_too_long_is_kept() {
 
 #[test]
 fn a_commit_that_is_being_applied_waits_for_memory_without_a_timeout() {
-    let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
-    let mut publisher = connect(&mut broker, 0);
+    let (mut broker, [mut publisher]) = small_broker(1);
     let mut readers: Vec<Client> = (0..40).map(|_| connect(&mut broker, 0)).collect();
     for (at, reader) in readers.iter_mut().enumerate() {
         reader.send(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/wide\n\n\0").as_bytes());
@@ -246,8 +246,7 @@ fn a_commit_that_is_being_applied_waits_for_memory_without_a_timeout() {
     fill_memory(&broker, true);
     for _ in 0..10 {
         broker.run_until_idle();
-        broker.advance_ms(29_000);
-        broker.run_until_idle();
+        wait_ms(&mut broker, 29_000);
     }
     publisher.read(usize::MAX);
     assert!(is_in_progress(&broker, 0) && receipts(&publisher) == 0 && !publisher.is_closed());
@@ -260,30 +259,24 @@ fn a_commit_that_is_being_applied_waits_for_memory_without_a_timeout() {
 
 #[test]
 fn a_publisher_does_not_wait_for_a_fan_out_on_another_shard() {
-    let mut broker = broker(Config { writers: 2, memory_limit: 64 << 20, ..Config::default() });
-    let mut publisher = connect(&mut broker, 0);
+    let (mut broker, [mut publisher]) = small_broker(2);
     let mut readers = begin_fan_out(&mut broker, &mut publisher, 1);
     fill_memory(&broker, true);
     broker.run_until_idle();
     publisher.read(usize::MAX);
     assert!(is_in_progress(&broker, 1) && receipts(&publisher) == 1);
-    broker.advance_ms(60_000);
-    broker.run_until_idle();
-    publisher.read(usize::MAX);
-    assert!(!publisher.is_closed());
+    wait_ms(&mut broker, 60_000);
+    expect_open(&mut publisher);
     publisher.expect_receipt();
     publisher.send(b"SEND\ndestination:/topic/wide\nreceipt:2\n\n\0");
     broker.run_until_idle();
-    broker.advance_ms(31_000);
-    broker.run_until_idle();
-    expect_timeout(&mut publisher, "2");
-    finish_fan_out(&mut broker, &mut readers);
+    wait_ms(&mut broker, 31_000);
+    expect_timeout(&mut publisher, "2", &mut broker, &mut readers);
 }
 
 #[test]
 fn the_error_for_a_stopped_query_shows_the_query_without_the_headers_of_its_answer() {
-    let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
-    let [mut reader, mut requester] = [0; 2].map(|shard| connect(&mut broker, shard));
+    let (mut broker, [mut reader, mut requester]) = small_broker(1);
     for at in 0..2100 {
         reader.send(format!("SUBSCRIBE\nid:{at}\ndestination:DIAG/a\n\n\0").as_bytes());
     }
@@ -296,8 +289,7 @@ fn the_error_for_a_stopped_query_shows_the_query_without_the_headers_of_its_answ
     }
     fill_memory(&broker, true);
     broker.run_until_idle();
-    broker.advance_ms(31_000);
-    broker.run_until_idle();
+    wait_ms(&mut broker, 31_000);
     let error = refusal(&mut requester);
     assert!(error.ends_with("The frame was: | SEND | destination:DIAG/a | receipt:1 | "), "{error}");
     fill_memory(&broker, false);

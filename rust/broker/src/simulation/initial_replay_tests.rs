@@ -187,21 +187,26 @@ fn stale_messages_without_credit_are_delivered_to_the_next_subscription() {
     }
 }
 
+/// Publishes 100 kB to `/topic/a`, each message with these headers, and disconnects.
+fn fill_outbox(broker: &mut SimulatedBroker, mut publisher: Client, headers: &str) {
+    let send = format!("SEND\ndestination:/topic/a\n{headers}\n{}\0", "x".repeat(1000));
+    for _ in 0..20 {
+        publisher.send(send.repeat(5).as_bytes());
+        broker.run_until_idle();
+    }
+    drop(publisher);
+    broker.run_until_idle();
+}
+
 #[test]
 fn a_subscription_gets_its_replay_if_deferred_messages_of_its_connection_are_dropped() {
     for has_left in [true, false] {
         let mut broker = broker(Config { writers: 1, outbox_limit: 4 << 10, ..Config::default() });
         publish(&mut broker, 1, 1, "retain:set\n");
-        let [mut reader, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
+        let [mut reader, publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
         reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
         broker.run_until_idle();
-        let send = format!("SEND\ndestination:/topic/a\nttl:100\n\n{}\0", "x".repeat(1000));
-        for _ in 0..20 {
-            publisher.send(send.repeat(5).as_bytes());
-            broker.run_until_idle();
-        }
-        drop(publisher);
-        broker.run_until_idle();
+        fill_outbox(&mut broker, publisher, "ttl:100\n");
         assert!(
             !broker.threads[0].shard.deliveries.fan_outs.is_empty(),
             "its outbox is full, and a copy is deferred"
@@ -228,18 +233,12 @@ fn an_unsubscribing_client_first_gets_a_stale_message_that_another_one_returned(
     let config = Config { writers: 2, ttl_ms: 600_000, outbox_limit: 4 << 10, ..Config::default() };
     let mut broker = broker(config);
     let name = names_at_home(&broker, "/topic/s/", 0).next().expect("one of two");
-    let [mut reader, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
+    let [mut reader, publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
     for (id, name) in ["/topic/a", &name].iter().enumerate() {
         reader.send(format!("SUBSCRIBE\nid:{id}\ndestination:{name}\n\n\0").as_bytes());
     }
     exchange(&mut broker, &mut reader);
-    let send = format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000));
-    for _ in 0..20 {
-        publisher.send(send.repeat(5).as_bytes());
-        broker.run_until_idle();
-    }
-    drop(publisher);
-    broker.run_until_idle();
+    fill_outbox(&mut broker, publisher, "");
     // A stale message whose publisher has its RECEIPT, returned by another subscription of that shard.
     let destination = name.as_bytes();
     let stale = Message { destination, id: b"1", sender: 0, headers: b"", plain: true, body: b"stale" };

@@ -58,6 +58,26 @@ pub(super) fn receipts(client: &Client) -> usize {
     client.received_frames().filter(|head| head.starts_with("RECEIPT")).count()
 }
 
+/// The number of turns of the first shard until its listener receives a message that is sent to `/topic/c` on the second
+/// shard. The others read after each turn.
+pub(super) fn turns_until_received(
+    broker: &mut SimulatedBroker,
+    publisher: &mut Client,
+    listener: &mut Client,
+    others: &mut [&mut Client],
+) -> usize {
+    publisher.send(b"SEND\ndestination:/topic/c\n\nhello\0");
+    broker.turn(1);
+    let mut turns = 0;
+    while listener.bodies.is_empty() {
+        broker.turn(0);
+        turns += 1;
+        listener.read(usize::MAX);
+        others.iter_mut().for_each(|other| _ = other.read(usize::MAX));
+    }
+    turns
+}
+
 /// Adds so much to the held memory, as if another shard held it, that 95 % of a large `memory_limit` is exceeded; or
 /// subtracts it again.
 pub(super) fn fill_memory(broker: &SimulatedBroker, full: bool) {

@@ -11,6 +11,11 @@ use crate::config::{Config, SlowConsumer};
 /// Maximum visits of a turn, including work that it had begun when they were used up.
 const VISITS_MAX: usize = 25_000;
 
+/// The same settings with publishers that wait an hour for slow consumers, and no heart-beats.
+fn blocking(config: Config) -> Config {
+    Config { slow_consumer: SlowConsumer::Block(Duration::from_secs(3600)), heartbeat_ms: (0, 0), ..config }
+}
+
 /// Sends a transaction of so many messages to a topic, and its COMMIT.
 fn commit(broker: &mut SimulatedBroker, client: &mut Client, count: usize, bytes: usize) {
     client.send(b"BEGIN\ntransaction:t\n\n\0");
@@ -125,9 +130,7 @@ fn a_transaction_delivered_by_another_shard_does_not_delay_others() {
 fn a_transaction_fans_out_one_message_at_a_time_to_slow_readers() {
     const SUBSCRIPTIONS: usize = 2500;
     const COUNT: usize = 40;
-    let config = Config { writers: 1, outbox_limit: 256 << 10, heartbeat_ms: (0, 0), ..Config::default() };
-    let mut broker =
-        broker(Config { slow_consumer: SlowConsumer::Block(Duration::from_secs(3600)), ..config });
+    let mut broker = broker(blocking(Config { writers: 1, outbox_limit: 256 << 10, ..Config::default() }));
     let [mut reader, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
     for at in 0..SUBSCRIPTIONS {
         reader.send(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0").as_bytes());
@@ -151,9 +154,7 @@ fn a_transaction_fans_out_one_message_at_a_time_to_slow_readers() {
 fn a_transaction_that_nearly_fills_memory_is_delivered_on_all_shards() {
     const BODY: usize = 50_000;
     const COUNT: usize = 50;
-    let config = Config { writers: 2, memory_limit: 4 << 20, heartbeat_ms: (0, 0), ..Config::default() };
-    let mut broker =
-        broker(Config { slow_consumer: SlowConsumer::Block(Duration::from_secs(3600)), ..config });
+    let mut broker = broker(blocking(Config { writers: 2, memory_limit: 4 << 20, ..Config::default() }));
     let mut publisher = connect(&mut broker, 0);
     let mut readers: Vec<Client> = (0..4).map(|at| connect(&mut broker, at % 2)).collect();
     for reader in &mut readers {

@@ -2,7 +2,7 @@
 
 use super::SimulatedBroker;
 use super::client::Client;
-use super::support::{connect, exchange, messages, names_at_home};
+use super::support::{connect, exchange, messages, names_at_home, turns_until_received};
 use crate::config::Config;
 
 const LOGIN: &[u8] = b"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:0,0\n\n\0";
@@ -146,15 +146,7 @@ fn deliveries_of_queues_do_not_delay_other_mail_between_two_shards() {
         (0..20).for_each(|_| broker.turn(1));
     }
     assert!(messages(&attacker) > 0, "the home has started to deliver");
-    publishers[1].send(b"SEND\ndestination:/topic/c\n\nhello\0");
-    broker.turn(1);
-    let mut turns = 0;
-    while bystander.bodies.is_empty() {
-        broker.turn(0);
-        turns += 1;
-        bystander.read(usize::MAX);
-        attacker.read(usize::MAX);
-    }
+    let turns = turns_until_received(&mut broker, &mut publishers[1], &mut bystander, &mut [&mut attacker]);
     assert!(turns <= 5, "{turns} turns");
     exchange(&mut broker, &mut attacker);
     assert_eq!(messages(&attacker), MESSAGES, "all are delivered");

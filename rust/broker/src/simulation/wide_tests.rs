@@ -14,15 +14,22 @@ const AHEAD_MAX: u64 = 20_000 + 4096;
 const WIDE: &str = "SEND\ndestination:/topic/wide\n\nx\0";
 
 /// A publisher on the first shard, a client with very many subscriptions on the second, and a bystander on each.
-fn clients(broker: &mut SimulatedBroker) -> [Client; 4] {
-    let [publisher, mut many, sender, mut receiver] = [0, 1, 0, 1].map(|shard| connect(broker, shard));
+fn two_shards() -> (SimulatedBroker, [Client; 4]) {
+    let mut broker = broker(Config { writers: 2, ..Config::default() });
+    let [publisher, mut many, sender, mut receiver] = [0, 1, 0, 1].map(|shard| connect(&mut broker, shard));
     for at in 0..RECEIVERS {
         many.send(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/wide\n\n\0").as_bytes());
     }
-    exchange(broker, &mut many);
+    exchange(&mut broker, &mut many);
     receiver.send(b"SUBSCRIBE\nid:0\ndestination:/topic/b\n\n\0");
     broker.run_until_idle();
-    [publisher, many, sender, receiver]
+    (broker, [publisher, many, sender, receiver])
+}
+
+/// Sends one frame and requests its RECEIPT.
+fn send_with_receipt(client: &mut Client, frame: &str) {
+    let receipt = client.expect_receipt();
+    client.send(frame.replacen("\n\n", &format!("\nreceipt:{receipt}\n\n"), 1).as_bytes());
 }
 
 /// The number of deliveries that the second shard makes before that of a bystander's message.
@@ -70,29 +77,24 @@ fn check_order_and_arrival(broker: &mut SimulatedBroker, clients: &mut [Client; 
 
 #[test]
 fn wide_messages_do_not_delay_other_messages() {
-    let mut broker = broker(Config { writers: 2, ..Config::default() });
-    let mut clients = clients(&mut broker);
+    let (mut broker, mut clients) = two_shards();
     clients[0].send(WIDE.repeat(MESSAGES).as_bytes());
-    let receipt = clients[0].expect_receipt();
-    clients[0].send(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
+    send_with_receipt(&mut clients[0], "SEND\ndestination:/topic/a\n\n\0");
     check_order_and_arrival(&mut broker, &mut clients);
 }
 
 #[test]
 fn wide_messages_of_a_transaction_do_not_delay_other_messages() {
-    let mut broker = broker(Config { writers: 2, ..Config::default() });
-    let mut clients = clients(&mut broker);
+    let (mut broker, mut clients) = two_shards();
     clients[0].send(b"BEGIN\ntransaction:1\n\n\0");
     clients[0].send(WIDE.replace("\n\n", "\ntransaction:1\n\n").repeat(MESSAGES).as_bytes());
-    let receipt = clients[0].expect_receipt();
-    clients[0].send(format!("COMMIT\ntransaction:1\nreceipt:{receipt}\n\n\0").as_bytes());
+    send_with_receipt(&mut clients[0], "COMMIT\ntransaction:1\n\n\0");
     check_order_and_arrival(&mut broker, &mut clients);
 }
 
 #[test]
 fn subscriptions_to_patterns_count_towards_the_width() {
-    let mut broker = broker(Config { writers: 2, ..Config::default() });
-    let mut clients = clients(&mut broker);
+    let (mut broker, mut clients) = two_shards();
     for (name, count) in [("/topic/*", 400), ("/topic/>", 10)] {
         for at in 0..count {
             clients[3].send(format!("SUBSCRIBE\nid:{name}{at}\ndestination:{name}\n\n\0").as_bytes());
@@ -106,11 +108,9 @@ fn subscriptions_to_patterns_count_towards_the_width() {
 
 #[test]
 fn a_publisher_continues_when_the_wide_subscriptions_end() {
-    let mut broker = broker(Config { writers: 2, ..Config::default() });
-    let [mut publisher, many, _sender, _receiver] = clients(&mut broker);
+    let (mut broker, [mut publisher, many, _sender, _receiver]) = two_shards();
     publisher.send(WIDE.repeat(MESSAGES).as_bytes());
-    let receipt = publisher.expect_receipt();
-    publisher.send(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
+    send_with_receipt(&mut publisher, "SEND\ndestination:/topic/a\n\n\0");
     for _ in 0..20 {
         broker.turn(0);
         publisher.read(usize::MAX);
@@ -129,12 +129,6 @@ fn a_publisher_continues_when_the_wide_subscriptions_end() {
     assert_eq!(shard.router.reach(destination).width, 0);
 }
 
-/// Sends one frame and requests its RECEIPT.
-fn send_with_receipt(client: &mut Client, frame: &str) {
-    let receipt = client.expect_receipt();
-    client.send(frame.replacen("\n\n", &format!("\nreceipt:{receipt}\n\n"), 1).as_bytes());
-}
-
 /// All send and receive what they can; clients in `eager` publish again whenever they have their RECEIPT.
 fn step(broker: &mut SimulatedBroker, eager: &mut [Client], others: &mut [&mut Client]) {
     broker.turn(0);
@@ -151,8 +145,7 @@ fn step(broker: &mut SimulatedBroker, eager: &mut [Client], others: &mut [&mut C
 
 /// Checks that a client that sends this gets its RECEIPT while others publish again and again.
 fn is_served_in_turn(before: &str, asked: &str) {
-    let mut broker = broker(Config { writers: 2, ..Config::default() });
-    let [mut patient, mut many, _sender, mut receiver] = clients(&mut broker);
+    let (mut broker, [mut patient, mut many, _sender, mut receiver]) = two_shards();
     let mut eager: Vec<Client> = (0..20).map(|_| connect(&mut broker, 0)).collect();
     for _ in 0..20 {
         step(&mut broker, &mut eager, &mut [&mut many, &mut receiver]);
@@ -181,8 +174,7 @@ fn a_waiting_transaction_is_served_while_others_publish_again_and_again() {
 
 #[test]
 fn a_large_transaction_leaves_room_for_others() {
-    let mut broker = broker(Config { writers: 2, ..Config::default() });
-    let [mut publisher, mut many, mut patient, _receiver] = clients(&mut broker);
+    let (mut broker, [mut publisher, mut many, mut patient, _receiver]) = two_shards();
     publisher.send(b"BEGIN\ntransaction:1\n\n\0");
     publisher.send(WIDE.replace("\n\n", "\ntransaction:1\n\n").repeat(200).as_bytes());
     exchange(&mut broker, &mut publisher);

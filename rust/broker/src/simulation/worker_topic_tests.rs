@@ -40,6 +40,16 @@ fn unsubscribe(client: &mut Client) {
     client.send(b"UNSUBSCRIBE\nid:0\n\n\0");
 }
 
+/// A broker, the publisher of its messages, and their only consumer, which held so many of them and unsubscribes.
+fn requeuing(credit: usize) -> (SimulatedBroker, Client, Client) {
+    let mut broker = broker(config());
+    let mut publisher = connect(&mut broker, 0);
+    let mut leaver = holder(&mut broker, "#w", credit);
+    publish(&mut broker, &mut publisher, 0..COUNT);
+    unsubscribe(&mut leaver);
+    (broker, publisher, leaver)
+}
+
 /// A new consumer, which gets all messages.
 fn consume_all(broker: &mut SimulatedBroker, destination: &str) -> Client {
     let mut client = connecting(broker, 0);
@@ -80,11 +90,7 @@ fn a_new_consumer_gets_messages_that_are_being_requeued_in_order() {
 
 #[test]
 fn new_messages_follow_those_that_are_being_requeued() {
-    let mut broker = broker(config());
-    let mut publisher = connect(&mut broker, 0);
-    let mut leaver = holder(&mut broker, "#w", 1);
-    publish(&mut broker, &mut publisher, 0..COUNT);
-    unsubscribe(&mut leaver);
+    let (mut broker, mut publisher, _leaver) = requeuing(1);
     broker.turn(0);
     publisher.send(format!("SEND\ndestination:#w\n\n{COUNT}\0").as_bytes());
     broker.turn(0);
@@ -96,11 +102,7 @@ fn new_messages_follow_those_that_are_being_requeued() {
 
 #[test]
 fn unacknowledged_messages_return_to_their_places() {
-    let mut broker = broker(config());
-    let mut publisher = connect(&mut broker, 0);
-    let mut leaver = holder(&mut broker, "#w", 5);
-    publish(&mut broker, &mut publisher, 0..COUNT);
-    unsubscribe(&mut leaver);
+    let (mut broker, _publisher, _leaver) = requeuing(5);
     broker.run_until_idle();
     assert_eq!(stale(&broker), COUNT);
     let next = consume_all(&mut broker, "#w");

@@ -39,8 +39,8 @@ mod tests {
     #[test]
     fn the_notice_is_the_first_header_in_either_framing() {
         let plain = b"MESSAGE\nsubscription:0\n\nx\0";
-        let expected = b"MESSAGE\ndropped:7\nsubscription:0\n\nx\0";
-        assert_eq!(with_drop_notice(plain, 7), expected);
+        let noticed = with_drop_notice(plain, 7);
+        assert_eq!(noticed, b"MESSAGE\ndropped:7\nsubscription:0\n\nx\0");
         for padding in [0_usize, 200, 70_000] {
             let body = [&plain[..], &vec![b'y'; padding]].concat();
             let mut framed = Vec::new();
@@ -48,7 +48,7 @@ mod tests {
             framed.extend_from_slice(&body);
             let mut wanted = Vec::new();
             ws::encode::header(&mut wanted, Opcode::Binary, body.len() + 10);
-            wanted.extend_from_slice(expected);
+            wanted.extend_from_slice(&noticed);
             wanted.extend_from_slice(&vec![b'y'; padding]);
             assert_eq!(with_drop_notice(&framed, 7), wanted);
         }

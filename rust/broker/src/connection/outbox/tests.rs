@@ -26,15 +26,39 @@ fn share(outboxes: &mut [Outbox], pool: &mut ChunkPool, chunk: ChunkId, bytes: &
     }
 }
 
-#[test]
-fn a_burst_to_one_group_is_one_range() {
+/// Flushes an outbox to a socket that now takes everything.
+fn drain(outbox: &mut Outbox, pool: &mut ChunkPool, socket: &mut Socket) {
+    socket.script().room = 10_000;
+    assert_eq!(outbox.flush(pool, socket).expect("takes all"), Flushed::Drained);
+}
+
+/// The frame with the header that reports so many dropped ones.
+fn with_notice(frame: &[u8], dropped: u32) -> Vec<u8> {
+    [&frame[..8], format!("dropped:{dropped}\n").as_bytes(), &frame[8..]].concat()
+}
+
+/// An outbox with so many frames of 300 bytes: frame n consists of bytes n.
+fn with_frames(count: u8) -> (ChunkPool, Outbox) {
+    let (mut pool, mut outbox) = (ChunkPool::default(), Outbox::default());
+    (0..count).for_each(|byte| append(&mut outbox, &mut pool, &frame(byte, 300)));
+    (pool, outbox)
+}
+
+/// Outboxes that share 100 frames of this length in one chunk: frame n consists of bytes n.
+fn with_shared_burst<const OUTBOXES: usize>(len: usize) -> (ChunkPool, [Outbox; OUTBOXES]) {
     let mut pool = ChunkPool::default();
-    let mut outboxes = [Outbox::default(), Outbox::default()];
+    let mut outboxes = [(); OUTBOXES].map(|()| Outbox::default());
     let chunk = pool.open();
     for byte in 0..100 {
-        share(&mut outboxes, &mut pool, chunk, &frame(byte, 10));
+        share(&mut outboxes, &mut pool, chunk, &frame(byte, len));
     }
     pool.release(chunk);
+    (pool, outboxes)
+}
+
+#[test]
+fn a_burst_to_one_group_is_one_range() {
+    let (mut pool, mut outboxes) = with_shared_burst::<2>(10);
     for outbox in &mut outboxes {
         assert_eq!((outbox.ranges.len(), outbox.bytes()), (1, 1000));
         let mut socket = Socket::with_room(2000);
@@ -79,17 +103,12 @@ fn every_interleaving_of_shared_and_private_frames_keeps_order() {
 
 #[test]
 fn a_cut_keeps_the_rest_of_a_frame_in_writing() {
-    let mut pool = ChunkPool::default();
-    let mut outbox = Outbox::default();
-    for byte in 0..5 {
-        append(&mut outbox, &mut pool, &frame(byte, 300));
-    }
+    let (mut pool, mut outbox) = with_frames(5);
     let mut socket = Socket::with_room(350);
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("short write"), Flushed::Blocked);
     assert_eq!(outbox.cut_unsent(&mut pool), 3);
     outbox.append(&mut pool, Kind::Answer, |out| out.extend_from_slice(b"ERROR"));
-    socket.script().room = 1000;
-    assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
+    drain(&mut outbox, &mut pool, &mut socket);
     let expected = [frame(0, 300), frame(1, 300), b"ERROR".to_vec()].concat();
     assert_eq!(socket.script().taken, expected);
     assert_eq!(pool.in_use(), 0);
@@ -97,28 +116,22 @@ fn a_cut_keeps_the_rest_of_a_frame_in_writing() {
 
 #[test]
 fn dropping_the_oldest_spares_control_frames_and_the_frame_in_writing() {
-    let mut pool = ChunkPool::default();
-    let mut outbox = Outbox::default();
-    append(&mut outbox, &mut pool, &frame(0, 300));
-    append(&mut outbox, &mut pool, &frame(1, 300));
+    let (mut pool, mut outbox) = with_frames(2);
     outbox.append(&mut pool, Kind::Answer, |out| out.extend_from_slice(b"RECEIPT"));
     append(&mut outbox, &mut pool, &frame(2, 300));
     append(&mut outbox, &mut pool, &frame(3, 300));
     let mut socket = Socket::with_room(100);
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("short write"), Flushed::Blocked);
     assert_eq!(outbox.drop_oldest(&mut pool, 510), 2);
-    socket.script().room = 10_000;
-    assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
-    let told = [&frame(3, 300)[..8], b"dropped:2\n", &frame(3, 300)[8..]].concat();
+    drain(&mut outbox, &mut pool, &mut socket);
+    let told = with_notice(&frame(3, 300), 2);
     assert_eq!(socket.script().taken, [frame(0, 300), b"RECEIPT".to_vec(), told].concat());
     assert_eq!(pool.in_use(), 0);
 }
 
 #[test]
 fn drops_are_reported_once_even_if_the_reporting_frame_is_dropped_too() {
-    let mut pool = ChunkPool::default();
-    let mut outbox = Outbox::default();
-    append(&mut outbox, &mut pool, &frame(0, 300));
+    let (mut pool, mut outbox) = with_frames(1);
     let mut socket = Socket::with_room(100);
     outbox.flush(&mut pool, &mut socket).expect("short write");
     for byte in 1..20 {
@@ -126,47 +139,31 @@ fn drops_are_reported_once_even_if_the_reporting_frame_is_dropped_too() {
         outbox.drop_oldest(&mut pool, 600);
         outbox.flush(&mut pool, &mut socket).expect("would block");
     }
-    socket.script().room = 10_000;
-    assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
-    let told = [&frame(19, 300)[..8], b"dropped:18\n", &frame(19, 300)[8..]].concat();
+    drain(&mut outbox, &mut pool, &mut socket);
+    let told = with_notice(&frame(19, 300), 18);
     assert_eq!(socket.script().taken, [frame(0, 300), told].concat());
     assert_eq!(pool.in_use(), 0);
 }
 
 #[test]
 fn a_cut_keeps_the_rest_of_a_frame_that_was_copied_out_of_a_large_chunk() {
-    let mut pool = ChunkPool::default();
-    let mut outboxes = [Outbox::default()];
-    let chunk = pool.open();
-    for byte in 0..100 {
-        share(&mut outboxes, &mut pool, chunk, &frame(byte, 640));
-    }
-    pool.release(chunk);
-    let [outbox] = &mut outboxes;
+    let (mut pool, [mut outbox]) = with_shared_burst(640);
     let mut socket = Socket::with_room(98 * 640 + 7);
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("short write"), Flushed::Blocked);
     assert_eq!(outbox.cut_unsent(&mut pool), 1);
     outbox.append(&mut pool, Kind::Answer, |out| out.extend_from_slice(b"ERROR"));
-    socket.script().room = 1000;
-    assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
+    drain(&mut outbox, &mut pool, &mut socket);
     assert_eq!(socket.script().taken[98 * 640..], [frame(98, 640), b"ERROR".to_vec()].concat());
     assert_eq!(pool.in_use(), 0);
 }
 
 #[test]
 fn a_lagging_outbox_does_not_pin_a_large_chunk() {
-    let mut pool = ChunkPool::default();
-    let mut outboxes = [Outbox::default()];
-    let chunk = pool.open();
-    for byte in 0..100 {
-        share(&mut outboxes, &mut pool, chunk, &frame(byte, 640));
-    }
-    pool.release(chunk);
+    let (mut pool, [mut outbox]) = with_shared_burst(640);
     let mut socket = Socket::with_room(63_000);
-    assert_eq!(outboxes[0].flush(&mut pool, &mut socket).expect("short write"), Flushed::Blocked);
+    assert_eq!(outbox.flush(&mut pool, &mut socket).expect("short write"), Flushed::Blocked);
     assert!(pool.held_bytes() < 4_000, "{} bytes are held for 1,000", pool.held_bytes());
-    socket.script().room = 10_000;
-    assert_eq!(outboxes[0].flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
+    drain(&mut outbox, &mut pool, &mut socket);
     assert_eq!(socket.script().taken, (0..100).flat_map(|byte| frame(byte, 640)).collect::<Vec<_>>());
 }
 
@@ -200,15 +197,13 @@ fn a_drop_notice_survives_the_copy_out_of_a_large_chunk() {
     assert_eq!(outbox.drop_oldest(&mut pool, 5_300), 1);
     socket = Socket::with_room(10_000);
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
-    let told = [&frame(3, 300)[..8], b"dropped:2\n", &frame(3, 300)[8..]].concat();
+    let told = with_notice(&frame(3, 300), 2);
     assert_eq!(socket.script().taken[5_000..], told);
 }
 
 #[test]
 fn an_outbox_whose_frames_were_all_dropped_holds_no_chunk() {
-    let mut pool = ChunkPool::default();
-    let mut outbox = Outbox::default();
-    append(&mut outbox, &mut pool, &frame(1, 300));
+    let (mut pool, mut outbox) = with_frames(1);
     assert_eq!(outbox.drop_oldest(&mut pool, 100), 1);
     assert_eq!((outbox.bytes(), pool.in_use()), (0, 0));
 }
