@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::series::{Series, micros};
+use crate::series::{Series, Span, micros};
 
 pub use window::{WindowLatency, WindowResult};
 
@@ -53,8 +53,7 @@ impl OverTime {
     fn result(&self) -> Vec<LatencyInterval> {
         let duration_us = micros(self.interval);
         let one = |(number, [intended, write]): (usize, &[Histogram<u64>; 2])| LatencyInterval {
-            at_us: number as u64 * duration_us,
-            duration_us,
+            span: Span { at_us: number as u64 * duration_us, duration_us },
             intended_us: buckets(intended),
             write_us: buckets(write),
         };
@@ -174,10 +173,9 @@ pub struct LatencyResult {
 /// Latencies of the deliveries of one interval: upper bound in µs and count of each bucket that is not empty.
 #[derive(Debug, Clone, Serialize)]
 pub struct LatencyInterval {
-    /// Its start, relative to the start of the repetition, µs.
-    pub at_us: u64,
-    /// Its length, µs.
-    pub duration_us: u64,
+    /// When it was.
+    #[serde(flatten)]
+    pub span: Span,
     /// From the intended time of sending, rounded down.
     pub intended_us: Vec<(u64, u64)>,
     /// From the write, rounded down.
@@ -247,7 +245,10 @@ mod tests {
             latency.arrived(sequence, sequence + 1, latency.intended(sequence) + Duration::from_micros(200));
         }
         let intervals = latency.result().intervals.expect("asked for");
-        assert_eq!(intervals.iter().map(|one| one.at_us).collect::<Vec<_>>(), [0, 10_000, 20_000, 30_000]);
+        assert_eq!(
+            intervals.iter().map(|one| one.span.at_us).collect::<Vec<_>>(),
+            [0, 10_000, 20_000, 30_000]
+        );
         let counted = intervals.iter().flat_map(|one| &one.intended_us);
         assert!(counted.clone().all(|bucket| bucket.0 == 200));
         assert_eq!(counted.map(|bucket| bucket.1).sum::<u64>(), 30);

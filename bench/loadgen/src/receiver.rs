@@ -42,6 +42,34 @@ pub enum Control {
     Error(String),
 }
 
+/// Layout of the last MESSAGE of a subscription; the next one probably has the same.
+#[derive(Debug, Clone, Copy, Default)]
+struct Layout {
+    /// Octets of the frame; 0 if none was parsed yet.
+    frame_len: usize,
+    body_at: usize,
+    /// Place of the header `subscription`.
+    line_at: usize,
+}
+
+impl Layout {
+    /// Head and body of the next frame, if it has this layout: it begins with `magic`, and its head contains `line` and
+    /// ends where the body starts.
+    #[inline]
+    fn split<'a>(&self, bytes: &'a [u8], magic: u64, line: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
+        if self.frame_len == 0 {
+            return None;
+        }
+        let frame = bytes.get(..self.frame_len)?;
+        let (head, body) = frame.split_at(self.body_at);
+        let begins = u64::from_le_bytes(head.get(..8)?.try_into().ok()?) == magic;
+        let ends = head.ends_with(b"\n\n") && body.last() == Some(&0);
+        // An empty line must not call memcmp: masked loads from an empty box's address cost 30 ns (AVX-512).
+        let named = line.is_empty() || head.get(self.line_at..self.line_at + line.len()) == Some(line);
+        (begins && ends && named).then_some((head, body))
+    }
+}
+
 /// One subscription and the message due on it.
 #[derive(Debug)]
 pub struct Subscription {
@@ -56,9 +84,7 @@ pub struct Subscription {
     feed: Rc<Feed>,
     /// Subscription of the message after this subscription's last one.
     successor: usize,
-    frame_len: usize,
-    line_at: usize,
-    body_at: usize,
+    layout: Layout,
 }
 
 impl Subscription {
@@ -66,23 +92,17 @@ impl Subscription {
     pub fn new(id: Option<&str>, publisher: usize, slot: usize, feed: Rc<Feed>, due: u64) -> Subscription {
         let line = id.map(|id| format!("subscription:{id}").into_bytes()).unwrap_or_default();
         let line = line.into_boxed_slice();
-        Subscription { publisher, slot, due, line, feed, successor: 0, frame_len: 0, line_at: 0, body_at: 0 }
+        Subscription { publisher, slot, due, line, feed, successor: 0, layout: Layout::default() }
     }
 
     /// Octets of the frame, if it looks like the last one and carries the message that is due.
     #[inline]
     fn predict(&self, bytes: &[u8], magic: u64) -> Option<usize> {
-        if self.frame_len == 0 || self.due.is_multiple_of(SAMPLE) {
+        if self.due.is_multiple_of(SAMPLE) {
             return None;
         }
-        let frame = bytes.get(..self.frame_len)?;
-        let (head, body) = frame.split_at(self.body_at);
-        let begins = u64::from_le_bytes(head.get(..8)?.try_into().ok()?) == magic;
-        let ends = head.ends_with(b"\n\n") && body.last() == Some(&0);
-        // An empty line must not call memcmp: masked loads from an empty box's address cost 30 ns (AVX-512).
-        let named = self.line.is_empty()
-            || head.get(self.line_at..self.line_at + self.line.len()) == Some(&self.line);
-        (begins && ends && named && self.feed.body.sequence(body) == Some(self.due)).then_some(self.frame_len)
+        let (_, body) = self.layout.split(bytes, magic, &self.line)?;
+        (self.feed.body.sequence(body) == Some(self.due)).then_some(self.layout.frame_len)
     }
 
     fn name(&self) -> String {
@@ -297,11 +317,11 @@ impl Receiver {
                 subscription.due
             )));
         }
-        subscription.frame_len = head.body_at + size + 1;
-        subscription.body_at = head.body_at;
-        subscription.line_at = head.subscription.map(|(at, _)| at).unwrap_or_default();
+        let frame_len = head.body_at + size + 1;
+        let line_at = head.subscription.map(|(at, _)| at).unwrap_or_default();
+        subscription.layout = Layout { frame_len, body_at: head.body_at, line_at };
         self.done(index);
-        Ok(head.body_at + size + 1)
+        Ok(frame_len)
     }
 
     /// Continues a large body.

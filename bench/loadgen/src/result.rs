@@ -24,14 +24,14 @@ pub struct Outcome {
     pub deliveries_per_s: f64,
     /// CPU the target's processes used.
     pub target_cpu_s: Option<f64>,
-    /// CPU of the target per delivery.
-    pub cpu_us_per_delivery: Option<f64>,
-    /// Peak resident memory of the target's processes.
-    pub peak_rss_bytes: Option<u64>,
     /// CPU the generator used.
     pub generator_cpu_s: f64,
     /// The same, as a share of one core.
     pub generator_share: f64,
+    /// CPU of the target per delivery.
+    pub cpu_us_per_delivery: Option<f64>,
+    /// Peak resident memory of the target's processes.
+    pub peak_rss_bytes: Option<u64>,
     /// Throughput over time, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub series: Option<Vec<Interval>>,
@@ -41,18 +41,23 @@ pub struct Outcome {
     /// Latencies under a window. The loop is closed, so compare them only between runs with the same window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_latency: Option<WindowResult>,
+    /// Figures of its kind of workload, if that has any.
+    #[serde(flatten)]
+    pub special: Option<Special>,
+}
+
+/// Figures that only one kind of workload has.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Special {
     /// Figures of idle connections.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub idle: Option<Idle>,
+    Idle(Idle),
     /// How a work queue's messages were shared.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub shares: Option<Shares>,
+    Shares(Shares),
     /// Memory of queued messages or of queues.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub held: Option<Held>,
+    Held(Held),
     /// The firehose with and without a subscriber that never reads.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub firehose: Option<Firehose>,
+    Firehose(Firehose),
 }
 
 /// Idle connections.

@@ -11,7 +11,7 @@ use crate::connections::Connections;
 use crate::fault::Fault;
 use crate::latency::WindowLatency;
 use crate::procfs;
-use crate::result::{Firehose, Idle, Outcome, Shares};
+use crate::result::{Firehose, Idle, Outcome, Shares, Special};
 use crate::round::Round;
 use crate::series;
 use crate::target::Target;
@@ -138,7 +138,8 @@ impl Repetition<'_> {
         connections.leave()?;
         if self.workload.kind == Kind::Queue {
             let consumers = connections.conns.iter().filter_map(|conn| conn.receiver.consumer.as_ref());
-            run.shares = Some(Shares { consumed: consumers.map(|consumer| consumer.taken).collect() });
+            let consumed = consumers.map(|consumer| consumer.taken).collect();
+            run.special = Some(Special::Shares(Shares { consumed }));
             self.nothing_is_left()?;
         }
         Ok(run)
@@ -184,7 +185,7 @@ impl Repetition<'_> {
         let round = connections.window_round(1, 1)?;
         let mut run = meter.finish(&round, 1);
         let after = self.memory();
-        run.idle = Some(Idle {
+        run.special = Some(Special::Idle(Idle {
             connections: count,
             connect_s,
             user_bytes_per_connection: gained(connected.anonymous, before.anonymous),
@@ -192,7 +193,7 @@ impl Repetition<'_> {
             user_bytes_per_connection_after: gained(after.anonymous, before.anonymous),
             idle_core_share,
             message_to_all_ms: round.elapsed.as_secs_f64() * 1e3,
-        });
+        }));
         connections.leave()?;
         Ok(run)
     }
@@ -218,7 +219,7 @@ impl Repetition<'_> {
         let slow_ended = drain(&mut connections, slow)?;
         let alone_per_s = alone.rate_in_second_half(length);
         let beside_per_s = beside.rate_in_second_half(length);
-        run.firehose = Some(Firehose {
+        run.special = Some(Special::Firehose(Firehose {
             alone_per_s,
             beside_per_s,
             ratio: beside_per_s / alone_per_s,
@@ -226,7 +227,7 @@ impl Repetition<'_> {
             longest_stall_ms: beside.longest_pause().as_secs_f64() * 1e3,
             slow_received: connections.conns[slow].receiver.delivered,
             slow_ended,
-        });
+        }));
         connections.leave()?;
         Ok(run)
     }

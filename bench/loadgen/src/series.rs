@@ -4,13 +4,21 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-/// One interval.
+/// When an interval of a repetition was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Interval {
+pub struct Span {
     /// Its start, relative to the start of the repetition, µs.
     pub at_us: u64,
     /// Its length, µs.
     pub duration_us: u64,
+}
+
+/// One interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Interval {
+    /// When it was.
+    #[serde(flatten)]
+    pub span: Span,
     /// Messages sent.
     pub messages: u64,
     /// Messages delivered.
@@ -45,9 +53,9 @@ impl Series {
         let at_us = micros(now.saturating_duration_since(self.begun));
         let (begun_us, sent, delivered) = self.last;
         if at_us > begun_us {
-            let duration_us = at_us - begun_us;
+            let span = Span { at_us: begun_us, duration_us: at_us - begun_us };
             let (messages, deliveries) = (messages - sent, deliveries - delivered);
-            self.intervals.push(Interval { at_us: begun_us, duration_us, messages, deliveries });
+            self.intervals.push(Interval { span, messages, deliveries });
         }
         self.last = (at_us, messages, deliveries);
         while self.next <= now {
@@ -77,8 +85,7 @@ mod tests {
 
     #[test]
     fn intervals_have_no_gaps_and_add_up() {
-        let start = Instant::now();
-        let ms = Duration::from_millis;
+        let (start, ms) = (Instant::now(), Duration::from_millis);
         let mut series = Series::new(ms(10), start, 5, 50);
         assert!(!series.is_due(start + ms(9)) && series.is_due(start + ms(10)));
         series.end_interval(start + ms(12), 7, 70);
@@ -87,8 +94,8 @@ mod tests {
         assert!(!series.is_due(start + ms(49)));
         series.end_interval(start + ms(46), 8, 81);
         let found = series.result();
-        assert_eq!(found.iter().map(|one| one.at_us).collect::<Vec<_>>(), [0, 12_000, 45_000]);
-        assert_eq!(found.iter().map(|one| one.duration_us).sum::<u64>(), 46_000);
+        assert_eq!(found.iter().map(|one| one.span.at_us).collect::<Vec<_>>(), [0, 12_000, 45_000]);
+        assert_eq!(found.iter().map(|one| one.span.duration_us).sum::<u64>(), 46_000);
         assert_eq!(found.iter().map(|one| one.messages).sum::<u64>(), 3);
         assert_eq!(found.iter().map(|one| one.deliveries).sum::<u64>(), 31);
     }

@@ -79,10 +79,10 @@ pub struct Workload {
     pub subscriptions: usize,
     /// Whether ids repeat between connections.
     pub ids: Ids,
-    /// The publisher's own connection is the one that subscribes.
-    pub joint: bool,
     /// Subscribe to this pattern instead of the publisher's destination.
     pub pattern: Option<String>,
+    /// The publisher's own connection is the one that subscribes.
+    pub joint: bool,
     /// Number of topics `/topic/0`, … to send to in turn, instead of one destination.
     pub spread: usize,
     /// Octets of a body.
@@ -115,8 +115,8 @@ impl Default for Workload {
             connections: 1,
             subscriptions: 1,
             ids: Ids::Same,
-            joint: false,
             pattern: None,
+            joint: false,
             spread: 0,
             body: 117,
             tag: None,

@@ -20,6 +20,12 @@ fn fault(name: &str, workload: &str, wrong: Wrong) -> String {
     result["fault"].as_str().unwrap_or_else(|| panic!("no fault was noticed: {result}")).to_owned()
 }
 
+/// A run with so many consumers that acknowledge each message fails, and the fault contains this text.
+fn expect_fault(name: &str, connections: usize, wrong: Wrong, text: &str) {
+    let fault = fault(name, &format!("{INDIVIDUAL}\nconnections = {connections}"), wrong);
+    assert!(fault.contains(text), "{fault}");
+}
+
 #[test]
 fn every_message_is_consumed_once_and_acknowledged() {
     let four = format!("{INDIVIDUAL}\npublishers = 4\nconnections = 4");
@@ -41,23 +47,17 @@ fn a_lost_message_fails_the_run() {
 
 #[test]
 fn a_doubled_message_fails_the_run() {
-    let four = format!("{INDIVIDUAL}\nconnections = 4");
-    let fault = fault("doubled", &four, Wrong::Double(1_500));
-    assert!(fault.contains("doubled or never sent: 1500 of publisher 0"), "{fault}");
+    expect_fault("doubled", 4, Wrong::Double(1_500), "doubled or never sent: 1500 of publisher 0");
 }
 
 #[test]
 fn messages_out_of_order_fail_the_run() {
-    let one = format!("{INDIVIDUAL}\nconnections = 1");
-    let fault = fault("swapped", &one, Wrong::Swap(1_500));
-    assert!(fault.contains("expected 1500, got 1501"), "{fault}");
+    expect_fault("swapped", 1, Wrong::Swap(1_500), "expected 1500, got 1501");
 }
 
 #[test]
 fn an_ack_that_had_no_effect_fails_the_run() {
-    let one = format!("{INDIVIDUAL}\nconnections = 1");
-    let fault = fault("unacked", &one, Wrong::ForgetAck(1_500));
-    assert!(fault.contains("not empty after the last ACK"), "{fault}");
+    expect_fault("unacked", 1, Wrong::ForgetAck(1_500), "not empty after the last ACK");
 }
 
 #[test]

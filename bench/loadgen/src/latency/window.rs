@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::{HIGHEST_NS, Percentiles, buckets};
-use crate::series::micros;
+use crate::series::{Span, micros};
 
 /// Batches kept for each publisher. A window holds about ten, since each is at least an eighth of it.
 const BATCHES_MAX: usize = 1_024;
@@ -93,7 +93,8 @@ impl WindowLatency {
         if let Some(interval) = self.interval.filter(|_| !self.current.is_empty()) {
             let duration_us = micros(interval);
             let window_us = buckets(&self.current);
-            self.intervals.push(WindowInterval { at_us: self.index * duration_us, duration_us, window_us });
+            let span = Span { at_us: self.index * duration_us, duration_us };
+            self.intervals.push(WindowInterval { span, window_us });
         }
         self.whole.add(&self.current).expect("both have the same bounds");
         self.current.reset();
@@ -110,6 +111,16 @@ impl WindowLatency {
     }
 }
 
+/// Latencies of the deliveries of one interval: upper bound in µs and count of each bucket that is not empty.
+#[derive(Debug, Clone, Serialize)]
+pub struct WindowInterval {
+    /// When it was.
+    #[serde(flatten)]
+    pub span: Span,
+    /// From the start of writing a message's batch, rounded down.
+    pub window_us: Vec<(u64, u64)>,
+}
+
 /// Latencies of one repetition under a window.
 #[derive(Debug, Clone, Serialize)]
 pub struct WindowResult {
@@ -118,17 +129,6 @@ pub struct WindowResult {
     /// The same over time, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intervals: Option<Vec<WindowInterval>>,
-}
-
-/// Latencies of the deliveries of one interval: upper bound in µs and count of each bucket that is not empty.
-#[derive(Debug, Clone, Serialize)]
-pub struct WindowInterval {
-    /// Its start, relative to the start of the repetition, µs.
-    pub at_us: u64,
-    /// Its length, µs.
-    pub duration_us: u64,
-    /// From the start of writing a message's batch, rounded down.
-    pub window_us: Vec<(u64, u64)>,
 }
 
 #[cfg(test)]
@@ -168,7 +168,7 @@ mod tests {
         }
         let result = latency.result();
         let intervals = result.intervals.expect("asked for");
-        assert_eq!(intervals.iter().map(|one| one.at_us).collect::<Vec<_>>(), [0, 10_000, 20_000]);
+        assert_eq!(intervals.iter().map(|one| one.span.at_us).collect::<Vec<_>>(), [0, 10_000, 20_000]);
         assert!(intervals.iter().all(|one| one.window_us == [(200, 10)]));
         assert_eq!(result.from_batch.count, 30);
     }

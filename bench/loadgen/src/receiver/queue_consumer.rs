@@ -11,7 +11,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::{Feed, SAMPLE};
+use super::{Feed, Layout, SAMPLE};
 use crate::arrivals::Arrivals;
 use crate::fault::Fault;
 use crate::stomp::Head;
@@ -25,17 +25,6 @@ struct Source {
     next: u64,
 }
 
-/// Layout of a frame that looks like the last one.
-#[derive(Debug, Clone, Copy, Default)]
-struct Shape {
-    /// Octets of the frame; 0 if none was parsed yet.
-    frame_len: usize,
-    body_at: usize,
-    line_at: usize,
-    ack_at: usize,
-    ack_len: usize,
-}
-
 /// A consumer of a work queue.
 #[derive(Debug)]
 pub struct QueueConsumer {
@@ -46,7 +35,10 @@ pub struct QueueConsumer {
     /// There is no other consumer, so sequence numbers have no gaps.
     sole: bool,
     acks: Option<Acks>,
-    shape: Shape,
+    layout: Layout,
+    /// Place and length of the value of `ack` in the last frame.
+    ack_at: usize,
+    ack_len: usize,
     /// Publisher of the last message.
     last: usize,
     /// Messages accepted.
@@ -73,7 +65,9 @@ impl QueueConsumer {
             arrivals,
             sole,
             acks,
-            shape: Shape::default(),
+            layout: Layout::default(),
+            ack_at: 0,
+            ack_len: 0,
             last: 0,
             taken: 0,
             sampled: Vec::new(),
@@ -96,35 +90,27 @@ impl QueueConsumer {
         let arrivals = Rc::clone(&self.arrivals);
         let mut arrivals = arrivals.borrow_mut();
         let (mut at, before) = (0, self.taken);
-        while let Some(frame) = self.alike(&bytes[at..], magic) {
-            let Shape { frame_len, body_at, ack_at, ack_len, .. } = self.shape;
-            self.note(&frame[body_at..], &mut arrivals)?;
+        while let Some((head, body)) = self.alike(&bytes[at..], magic) {
+            self.note(body, &mut arrivals)?;
             if let Some(acks) = &mut self.acks {
-                acks.push(&frame[ack_at..ack_at + ack_len]);
+                acks.push(&head[self.ack_at..self.ack_at + self.ack_len]);
             }
-            at += frame_len;
+            at += self.layout.frame_len;
         }
         Ok((at, self.taken - before))
     }
 
-    /// The next frame, if it has the layout of the last one.
+    /// Head and body of the next frame, if it has the layout of the last one.
     #[inline]
-    fn alike<'a>(&self, bytes: &'a [u8], magic: u64) -> Option<&'a [u8]> {
-        let shape = &self.shape;
-        if shape.frame_len == 0 || self.taken.is_multiple_of(SAMPLE) {
+    fn alike<'a>(&self, bytes: &'a [u8], magic: u64) -> Option<(&'a [u8], &'a [u8])> {
+        if self.taken.is_multiple_of(SAMPLE) {
             return None;
         }
-        let frame = bytes.get(..shape.frame_len)?;
-        let (head, body) = frame.split_at(shape.body_at);
-        let begins = u64::from_le_bytes(head.get(..8)?.try_into().ok()?) == magic;
-        let ends = head.ends_with(b"\n\n") && body.last() == Some(&0);
-        // Comparing nothing must not call memcmp, see `Subscription::predict`.
-        let named = self.line.is_empty()
-            || head.get(shape.line_at..shape.line_at + self.line.len()) == Some(&self.line);
+        let (head, body) = self.layout.split(bytes, magic, &self.line)?;
         let has_ack = self.acks.is_none()
-            || (head.get(shape.ack_at - 5..shape.ack_at) == Some(b"\nack:")
-                && head.get(shape.ack_at + shape.ack_len) == Some(&b'\n'));
-        (begins && ends && named && has_ack).then_some(frame)
+            || (head.get(self.ack_at - 5..self.ack_at) == Some(b"\nack:")
+                && head.get(self.ack_at + self.ack_len) == Some(&b'\n'));
+        has_ack.then_some((head, body))
     }
 
     /// Accepts one parsed message and returns its octets; 0 if it is incomplete.
@@ -147,13 +133,13 @@ impl QueueConsumer {
         self.check(publisher, sequence, head, &body[..size])?;
         self.sampled.push((publisher, sequence));
         let frame_len = head.body_at + size + 1;
-        self.shape = Shape { frame_len, body_at: head.body_at, line_at, ..Shape::default() };
+        self.layout = Layout { frame_len, body_at: head.body_at, line_at };
         if let Some(acks) = &mut self.acks {
             let Some((ack_at, ack)) = head.ack else {
                 return Err(Fault::malformed("no ack header", bytes));
             };
             acks.push(ack);
-            self.shape = Shape { ack_at, ack_len: ack.len(), ..self.shape };
+            (self.ack_at, self.ack_len) = (ack_at, ack.len());
         }
         Ok(frame_len)
     }

@@ -3,7 +3,7 @@
 use crate::body::Body;
 use crate::fault::Fault;
 use crate::procfs::{self, Memory};
-use crate::result::{Held, Outcome};
+use crate::result::{Held, Outcome, Special};
 use crate::round::Round;
 use crate::stomp;
 use crate::topology::Topology;
@@ -34,7 +34,7 @@ impl Repetition<'_> {
         consumer.leave()?;
         let feed = &topology.feeds[0];
         let frame = stomp::send(&feed.destinations[0], feed.body.template(), None).len();
-        run.held = Some(held(count, frame as f64, [before, full, self.memory()]));
+        run.special = Some(Special::Held(held(count, frame as f64, [before, full, self.memory()])));
         Ok(run)
     }
 
@@ -54,7 +54,7 @@ impl Repetition<'_> {
         let sum = Round { elapsed: meter.begun.elapsed(), messages: count, deliveries: count };
         let mut run = meter.finish(&sum, 1);
         let full = self.memory();
-        run.held = Some(held(count, 0.0, [before, full, full]));
+        run.special = Some(Special::Held(held(count, 0.0, [before, full, full])));
         let there = monitored(&mut dialogue)?;
         if there != count {
             return Err(Fault::Altered(format!("/queue/monitor lists {there} of {count} queues")));
