@@ -15,13 +15,13 @@ use std::time::{Duration, Instant, SystemTime};
 #[repr(u8)]
 pub enum Level {
     /// Frames and decisions, for troubleshooting.
-    Debug = 0,
+    Debug,
     /// Start, stop, reload, connections.
-    Info = 1,
+    Info,
     /// Events that an operator should look at: a limit was reached, a slow consumer was cut off.
-    Warn = 2,
+    Warn,
     /// Failures: a panic, a setting that could not be applied.
-    Error = 3,
+    Error,
 }
 
 impl Level {

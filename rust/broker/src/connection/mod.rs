@@ -79,8 +79,6 @@ pub enum Effect {
 pub struct Connections {
     /// All connections.
     pub table: Conns,
-    /// Connections that are not read for a while.
-    pub parking: Parking,
     /// Connections whose socket may have more to read, or whose input was left by the end of a turn.
     pub undrained: VecDeque<ConnKey>,
     /// Connections that are flushed at the end of the turn.
@@ -93,22 +91,24 @@ pub struct Connections {
     pub newly_full: Vec<ConnKey>,
     /// Connections that are to be cut off.
     pub too_slow: Vec<ConnKey>,
+    /// Connections that are not read for a while.
+    pub parking: Parking,
+    /// Clients that are logging in.
+    pub logins: Logins,
+    /// Input that is not consumed.
+    pub unfinished: Unfinished,
     /// The encoded frames in outboxes.
     pub chunks: ChunkPool,
     /// Frames of a group that its members' outboxes do not refer to yet.
     pub pending_range: Option<PendingRange>,
     /// Hashes subscription ids in the tables of connections.
     pub subscription_hasher: foldhash::fast::RandomState,
-    /// Clients that are logging in.
-    pub logins: Logins,
     /// The last token that was assigned to a frame.
     pub next_token: u64,
-    /// Input that is not consumed.
-    pub unfinished: Unfinished,
-    /// Bytes of input, answers and transactions.
-    pub input_bytes: usize,
     /// Work for the layers above.
     pub effects: VecDeque<Effect>,
+    /// Bytes of input, answers and transactions.
+    pub input_bytes: usize,
     /// The buffer for reads from sockets.
     pub read_buffer: Vec<u8>,
     /// Header lines of the frame that is being decoded.
@@ -123,21 +123,21 @@ impl Default for Connections {
     fn default() -> Self {
         Connections {
             table: Conns::default(),
-            parking: Parking::default(),
             undrained: VecDeque::new(),
             dirty: Vec::new(),
             paced: VecDeque::new(),
             refill: VecDeque::new(),
             newly_full: Vec::new(),
             too_slow: Vec::new(),
+            parking: Parking::default(),
+            logins: Logins::default(),
+            unfinished: Unfinished::default(),
             chunks: ChunkPool::default(),
             pending_range: None,
             subscription_hasher: foldhash::fast::RandomState::default(),
-            logins: Logins::default(),
             next_token: 0,
-            unfinished: Unfinished::default(),
-            input_bytes: 0,
             effects: VecDeque::new(),
+            input_bytes: 0,
             read_buffer: vec![0; READ_BYTES],
             spans: Vec::new(),
             own_headers: Vec::new(),

@@ -230,14 +230,14 @@ mod double {
         pub(crate) holds_more_to_read: bool,
         /// Bytes that it takes before it would block.
         pub(crate) room: usize,
-        /// The bytes that it took.
-        pub(crate) taken: Vec<u8>,
         /// It holds back the bytes that it takes until it is flushed.
         pub(crate) holds_back: bool,
-        /// Bytes of `taken` that it holds back.
+        /// Bytes of [`Script::taken`] that it holds back.
         pub(crate) held: usize,
         /// Bytes that the peer has not taken.
         pub(crate) untaken: u32,
+        /// The bytes that it took.
+        pub(crate) taken: Vec<u8>,
         /// The connection is broken.
         pub(crate) is_broken: bool,
         /// Its write side is shut.

@@ -71,18 +71,18 @@ pub struct ConsumerState {
     pub number: u64,
     /// Its unacknowledged deliveries.
     pub unacked: Unacked,
+    /// The timers have a deadline for its acknowledgements.
+    pub armed: bool,
     /// Credit in bytes is returned with the ACK (`consumer-window-size`), not when they are written.
     pub bytes_on_ack: bool,
     /// For patterns.
     pub shared_credit: Option<SharedCredit>,
+    /// Its own `slow-consumer`, if that differs from the server's: then it bounds the queue.
+    pub slow_consumer: Option<SlowConsumer>,
     /// Its own `max-deliveries`.
     pub deliveries_max: u32,
     /// Its own `redelivery-delay`, in milliseconds.
     pub delay_ms: u64,
-    /// Its own `slow-consumer`, if that differs from the server's: then it bounds the queue.
-    pub slow_consumer: Option<SlowConsumer>,
-    /// The timers have a deadline for its acknowledgements.
-    pub armed: bool,
     /// Set while homes send stale and retained messages; live messages wait in its private queue meanwhile.
     pub initial_replay: Option<InitialReplay>,
     /// The memory of this struct.

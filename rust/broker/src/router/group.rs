@@ -149,16 +149,16 @@ pub struct Group {
     pub filter: u32,
     /// Its place in the entry's list.
     pub slot: u32,
+    /// The members; at least one.
+    pub members: Members,
     /// How its members are written to.
     pub wire_format: WireFormat,
-    /// The queue that its one member consumes: messages go there, not to an outbox.
-    pub target_queue: Option<QueueKey>,
     /// The subscription id its members share; `None` for 1.0 subscriptions without one.
     pub id: Option<Text>,
     /// `MESSAGE` and `subscription`, encoded.
     pub prefix: Text,
-    /// The members; at least one.
-    pub members: Members,
+    /// The queue that its one member consumes: messages go there, not to an outbox.
+    pub target_queue: Option<QueueKey>,
     /// The chunk that the group's frames are appended to, while the shard is busy.
     pub open: Option<ChunkId>,
     /// Its place in the shard's list of such groups.
@@ -180,11 +180,11 @@ impl Group {
         Group {
             filter,
             slot,
+            members: Members::Single(None),
             wire_format,
-            target_queue,
             id: id.map(Into::into),
             prefix: prefix.into(),
-            members: Members::Single(None),
+            target_queue,
             open: None,
             open_at: 0,
         }

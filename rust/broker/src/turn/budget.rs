@@ -4,6 +4,21 @@ use std::time::Duration;
 
 use stompica_proto::Frame;
 
+/// A part of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TurnPart {
+    /// Mail of other shards about queues and the like, and the continuation of earlier turns' work.
+    Mail,
+    /// Messages that other shards publish.
+    Routes,
+    /// Fan-outs, and deliveries that wait for outboxes.
+    Deliveries,
+    /// Input of clients.
+    Sockets,
+    /// Deliveries of queues.
+    Queues,
+}
+
 /// Divides the limits in fuzz targets: their inputs are short, and work must go over several turns there, too.
 const SHORTER: usize = if cfg!(fuzzing) { 200 } else { 1 };
 /// Maximum of bytes encoded in one turn.
@@ -38,21 +53,6 @@ const END_VISITS: usize = 64;
 
 /// Maximum of visits for connections that end together in one turn, whatever else it did.
 const ENDS_VISITED_MAX: usize = 10_000;
-
-/// A part of a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TurnPart {
-    /// Mail of other shards about queues and the like, and the continuation of earlier turns' work.
-    Mail,
-    /// Messages that other shards publish.
-    Routes,
-    /// Fan-outs, and deliveries that wait for outboxes.
-    Deliveries,
-    /// Input of clients.
-    Sockets,
-    /// Deliveries of queues.
-    Queues,
-}
 
 impl TurnPart {
     /// The eighths of a turn's visits that are used up when this part ends, unless it has had less than [`LEAST`]

@@ -29,14 +29,6 @@ const IOVECS_MAX: usize = 512;
 /// docs/decisions/0012-growable-chunks.md).
 const COPY_BYTES_MAX: u32 = 256;
 
-#[derive(Clone, Copy, Debug)]
-struct Range {
-    chunk: ChunkId,
-    start: u32,
-    end: u32,
-    kind: Kind,
-}
-
 /// The result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
@@ -46,6 +38,14 @@ pub enum Flushed {
     Blocked,
     /// The list of ranges was longer than one `writev`: it is flushed again in the next turn.
     More,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    chunk: ChunkId,
+    start: u32,
+    end: u32,
+    kind: Kind,
 }
 
 /// The frames that wait for one connection.

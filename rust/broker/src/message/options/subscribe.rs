@@ -16,12 +16,12 @@ pub struct SubscribeOptions {
     pub window_bytes: Option<u64>,
     /// The durable subscription to create or resume.
     pub durable: Option<Durable>,
+    /// Whether messages sent by the same connection are left out.
+    pub no_local: bool,
     /// Failed deliveries after which a message is dead-lettered; never 0.
     pub max_deliveries: Option<u32>,
     /// Delay before the first redelivery.
     pub redelivery_delay: Option<Duration>,
-    /// Whether messages sent by the same connection are left out.
-    pub no_local: bool,
     /// What happens to this subscription when the outbox is full.
     pub slow_consumer: Option<SlowConsumer>,
 }

@@ -52,12 +52,12 @@ const QUEUE: [Unbuilt; 13] = [
     (b"x-expires", &[]),
     (b"x-max-length", &[]),
     (b"x-max-length-bytes", &[]),
-    (b"x-max-priority", ZERO),
     (b"x-max-age", &[]),
     (b"x-dead-letter-exchange", &[]),
     (b"x-dead-letter-routing-key", &[]),
     (b"x-stream-max-segment-size-bytes", &[]),
     (b"x-stream-filter-size-bytes", &[]),
+    (b"x-max-priority", ZERO),
     (b"exclusive", FALSE),
 ];
 

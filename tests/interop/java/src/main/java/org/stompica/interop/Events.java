@@ -21,12 +21,8 @@ final class Events extends StompSessionHandlerAdapter {
     record Frame(StompHeaders headers, byte[] body) {
     }
 
-    final BlockingQueue<Frame> messages = new LinkedBlockingQueue<>();
-    final BlockingQueue<Frame> errors = new LinkedBlockingQueue<>();
-    final BlockingQueue<Throwable> failures = new LinkedBlockingQueue<>();
-
-    /** The handler for the messages of subscriptions. */
-    final StompFrameHandler toMessages = new StompFrameHandler() {
+    /** Adds the frames that it is given to a queue. */
+    private record Collector(BlockingQueue<Frame> frames) implements StompFrameHandler {
         @Override
         public Type getPayloadType(StompHeaders headers) {
             return byte[].class;
@@ -34,18 +30,27 @@ final class Events extends StompSessionHandlerAdapter {
 
         @Override
         public void handleFrame(StompHeaders headers, Object payload) {
-            messages.add(new Frame(headers, (byte[]) payload));
+            frames.add(new Frame(headers, (byte[]) payload));
         }
-    };
+    }
+
+    final BlockingQueue<Frame> messages = new LinkedBlockingQueue<>();
+    final BlockingQueue<Frame> errors = new LinkedBlockingQueue<>();
+    final BlockingQueue<Throwable> failures = new LinkedBlockingQueue<>();
+
+    /** The handler for the messages of subscriptions. */
+    final StompFrameHandler toMessages = new Collector(messages);
+
+    private final StompFrameHandler toErrors = new Collector(errors);
 
     @Override
     public Type getPayloadType(StompHeaders headers) {
-        return byte[].class;
+        return toErrors.getPayloadType(headers);
     }
 
     @Override
     public void handleFrame(StompHeaders headers, Object payload) {
-        errors.add(new Frame(headers, (byte[]) payload));
+        toErrors.handleFrame(headers, payload);
     }
 
     @Override
