@@ -20,6 +20,7 @@ use crate::report::answer::Answer;
 use crate::report::{ConnectionInfo, types};
 use crate::shard::{LISTENER, Shard, Shared, WAKER};
 use crate::stats;
+use crate::store::Memory;
 
 /// The reason why a broker did not start.
 #[derive(Debug, thiserror::Error)]
@@ -127,7 +128,8 @@ impl Broker {
         let writers = polls.len();
         for (at, poll) in polls.into_iter().enumerate() {
             let (shared, config, listener) = (Arc::clone(&self.shared), Arc::clone(&config), listener.take());
-            let shard = Shard::new(ShardId(at as u8), shared, config, poll, listener, &epoch);
+            let store = Box::new(Memory);
+            let shard = Shard::new(ShardId(at as u8), shared, config, poll, listener, &epoch, store);
             let (shared, lifetime) = (Arc::clone(&self.shared), Arc::clone(&self.lifetime));
             let body = move || supervise(shard, at, &shared, &lifetime);
             if let Err(error) = thread::Builder::new().name(format!("stompica-{at}")).spawn(body) {

@@ -26,6 +26,7 @@ use crate::queue::types::{Credit, Effect};
 use crate::router::Router;
 use crate::router::fan_out::FanOutKey;
 use crate::router::group::{Framing, WireFormat};
+use crate::store::Memory;
 use crate::turn::Turn;
 
 /// The shard that the owners belong to.
@@ -59,7 +60,7 @@ impl Fixture {
         Fixture {
             notes: Notes::new(OWN, 2),
             router: Router::new(&config, hasher.clone()),
-            queues: Queues::new(OWN, &config, hasher.clone(), stale, Arc::default()),
+            queues: Queues::new(OWN, &config, hasher.clone(), stale, Arc::default(), Box::new(Memory)),
             connections: Connections::default(),
             deliveries: Deliveries::default(),
             peers: Peers::new(OWN, Mailbox::detached(2)),

@@ -28,6 +28,7 @@ use crate::log::{Level, LogQueue};
 use crate::message::OwnedMessage;
 use crate::requester::{AnswerTo, Requester, take_lost};
 use crate::router::Router;
+use crate::store::Memory;
 use crate::store::double::{Call, Journal, Kept};
 use crate::totals::Totals;
 use crate::turn::Turn;
@@ -56,7 +57,7 @@ impl World {
         let (totals, counts) = (Arc::new(Totals::default()), Arc::new(StaleCounts::new(shards)));
         World {
             router: Router::new(&config, hasher.clone()),
-            queues: Queues::new(OWN, &config, hasher.clone(), counts, Arc::default()),
+            queues: Queues::new(OWN, &config, hasher.clone(), counts, Arc::default(), Box::new(Memory)),
             notes: Notes::new(OWN, shards),
             turn: Turn::new(OWN, shards, Arc::new(config), totals, log, hasher, "e"),
         }

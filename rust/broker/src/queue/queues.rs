@@ -17,7 +17,7 @@ use super::stale::{Stale, StaleCounts};
 use crate::collections::spread::Map;
 use crate::config::Config;
 use crate::ids::{QueueKey, ShardId, Subscriber};
-use crate::store::Memory;
+use crate::store::Store;
 
 /// The state that has its home on one shard.
 #[derive(Debug)]
@@ -57,9 +57,10 @@ impl Queues {
         hasher: foldhash::fast::RandomState,
         stale: Arc<StaleCounts>,
         retained: Arc<AtomicUsize>,
+        store: Box<dyn Store>,
     ) -> Self {
         Queues {
-            home: Home::new(config, hasher, Box::new(Memory)),
+            home: Home::new(config, hasher, store),
             consumers: ConsumerStates::default(),
             stale: Stale::new(id, stale),
             retained: Retained::new(retained),

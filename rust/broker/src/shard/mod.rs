@@ -46,6 +46,7 @@ use crate::queue::notes::Notes;
 use crate::queue::queues::Queues;
 use crate::report::stages::Stage;
 use crate::router::Router;
+use crate::store::Store;
 use crate::timer::POLL_MAX_MS;
 use crate::turn::Turn;
 use crate::turn::budget::{Budget, TurnPart};
@@ -84,13 +85,14 @@ impl Shard {
         poll: Poll,
         listener: Option<Listener>,
         epoch: &str,
+        store: Box<dyn Store>,
     ) -> Self {
         let shards = shared.mailboxes.len();
         let (totals, log) = (Arc::clone(&shared.totals), Arc::clone(&shared.log));
         let (stale, retained) = (Arc::clone(&shared.stale), Arc::clone(&shared.retained));
         Shard {
             router: Router::new(&config, shared.hasher.clone()),
-            queues: Queues::new(id, &config, shared.hasher.clone(), stale, retained),
+            queues: Queues::new(id, &config, shared.hasher.clone(), stale, retained, store),
             notes: Notes::new(id, shards),
             turn: Turn::new(id, shards, config, totals, log, shared.hasher.clone(), epoch),
             peers: Peers::new(id, Arc::clone(&shared.mailboxes)),

@@ -66,6 +66,7 @@ use crate::log::{Level, LogQueue};
 use crate::mail::mailbox::{Accepted, Mail, Mailbox};
 use crate::message;
 use crate::shard::{Shard, Shared, WAKER};
+use crate::store::Memory;
 
 /// Kernel buffer for one end of a connection: small, so that slow readers are noticed soon.
 const SOCKET_BYTES: usize = 8 << 10;
@@ -126,7 +127,7 @@ impl SimulatedBroker {
         let thread = |(at, poll)| {
             let (shared, config) = (Arc::clone(&shared), Arc::clone(&config));
             SimulatedThread {
-                shard: Shard::new(ShardId(at as u8), shared, config, poll, None, "0"),
+                shard: Shard::new(ShardId(at as u8), shared, config, poll, None, "0", Box::new(Memory)),
                 message_bytes: 0,
             }
         };
