@@ -17,7 +17,7 @@ use crate::log::{Level, LogQueue};
 use crate::mail::mailbox::{Mail, Mailbox};
 use crate::report::Query;
 use crate::report::answer::Answer;
-use crate::report::{ConnectionInfo, types};
+use crate::report::{ConnectionInfo, merge};
 use crate::shard::{LISTENER, Shard, Shared, WAKER};
 use crate::stats;
 use crate::store::Memory;
@@ -231,7 +231,7 @@ impl Broker {
     pub fn diag(&self, query: &str) -> Result<String, DiagError> {
         let query = Query::parse(query.as_bytes()).map_err(DiagError::Unknown)?;
         let reports = self.ask(Instant::now() + PATIENCE, |reply| Mail::Diagnose(query, reply));
-        let all = reports.and_then(types::merge).ok_or(DiagError::Silent(PATIENCE))?;
+        let all = reports.and_then(merge::merge).ok_or(DiagError::Silent(PATIENCE))?;
         Ok(Answer::new(query, all).json())
     }
 

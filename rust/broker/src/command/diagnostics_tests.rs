@@ -7,7 +7,7 @@ use crate::delivery::fixture::OTHER;
 use crate::ids::ConnKey;
 use crate::queue::mail::{DiagnosticsNote, Note};
 use crate::report::Query;
-use crate::report::types::{Report, ShardReport};
+use crate::report::merge::{Report, ShardReport};
 use crate::text::Weight;
 
 fn fixture() -> Fixture {

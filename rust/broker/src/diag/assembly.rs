@@ -9,7 +9,8 @@ use super::survey::ROWS_BYTES_MAX;
 use crate::report::Query;
 use crate::report::answer::Answer;
 use crate::report::answer::json;
-use crate::report::types::{QueueRow, Report, ShardReport};
+use crate::report::merge::{Report, ShardReport};
+use crate::report::types::QueueRow;
 use crate::text::Weight;
 use crate::turn::jobs::Job;
 

@@ -21,7 +21,7 @@ use crate::ids::{ConnKey, NOBODY, ShardId};
 use crate::queue::mail::DiagnosticsNote;
 use crate::report::Query;
 use crate::report::answer::Answer;
-use crate::report::types::{self, ShardReport};
+use crate::report::merge::{self, ShardReport};
 use crate::router::fan_out::FanOutKey;
 use crate::text::Weight;
 use crate::turn::jobs::Job;
@@ -157,7 +157,7 @@ impl Owners<'_> {
             return self.turn.jobs.push(Job::Assemble);
         }
         let left_out = reports.iter().map(|report| report.left_out).sum();
-        if let Some(report) = types::merge(reports.into_iter().map(|report| report.report)) {
+        if let Some(report) = merge::merge(reports.into_iter().map(|report| report.report)) {
             let mut answer = Answer::new(subject.query(), report);
             answer.left_out = left_out;
             self.announce(subject, answer);

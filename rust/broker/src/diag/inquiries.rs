@@ -11,7 +11,7 @@ use crate::ids::SubscriptionKey;
 use crate::queue::queues::Queues;
 use crate::report::Query;
 use crate::report::answer::Answer;
-use crate::report::types::ShardReport;
+use crate::report::merge::ShardReport;
 use crate::text::Weight;
 
 /// The subject of a query to all shards.

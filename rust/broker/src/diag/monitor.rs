@@ -11,7 +11,7 @@ use super::assembly::text_of;
 use crate::destination::MONITOR;
 use crate::ids::NOBODY;
 use crate::report::answer::Answer;
-use crate::report::types::Report;
+use crate::report::merge::Report;
 use crate::timer::Due;
 
 /// The time between two texts.

@@ -5,7 +5,7 @@ use super::{Owners, View};
 use crate::log::Level;
 use crate::queue::mail::DiagnosticsNote;
 use crate::report::Query;
-use crate::report::types::ShardReport;
+use crate::report::merge::ShardReport;
 use crate::text::Weight;
 use crate::turn::jobs::Job;
 

@@ -10,8 +10,9 @@ use crate::connection::conn::{Conn, Transport};
 use crate::queue::QueueKind;
 use crate::queue::home::Home;
 use crate::queue::types::Queue;
+use crate::report::merge::Report;
 use crate::report::types::{
-    AckRow, Benchmark, Memory, Network, QueueRow, Report, Session, ShardRow, SlowRow, Waiting, WsBuffer,
+    AckRow, Benchmark, Memory, Network, QueueRow, Session, ShardRow, SlowRow, Waiting, WsBuffer,
 };
 use crate::router::group::{Subscription, SubscriptionIndex};
 use crate::turn::cpu_clock::cpu_time;

@@ -11,7 +11,7 @@ use super::rows::{add_client, is_client};
 use crate::collections::keyed::was_there;
 use crate::ids::{ConnKey, ShardId};
 use crate::report::Query;
-use crate::report::types::Report;
+use crate::report::merge::Report;
 use crate::router::group::Subscription;
 use crate::text::Weight;
 

@@ -21,7 +21,7 @@ use crate::queue::mail::Note;
 use crate::queue::replay::Newcomer;
 use crate::report::ConnectionInfo;
 use crate::report::Query;
-use crate::report::types::Report;
+use crate::report::merge::Report;
 use crate::requester::Requester;
 use crate::router::Holdup;
 use crate::text::Text;

@@ -12,7 +12,7 @@ use crate::ids::ConnKey;
 use crate::ids::{ConsumerKey, QueueKey, Subscriber, SubscriptionKey};
 use crate::message::OwnedMessage;
 use crate::report::Query;
-use crate::report::types::ShardReport;
+use crate::report::merge::ShardReport;
 use crate::requester::Requester;
 
 /// The source that a subscription consumes.

@@ -7,8 +7,9 @@ use serde::{Serialize, Serializer};
 use stompica_proto::{Version, encode, escape};
 
 use super::Query;
+use super::merge::Report;
 use super::stages::{Histogram, Stage};
-use super::types::{Benchmark, Report};
+use super::types::Benchmark;
 
 /// The answer to one query.
 #[derive(Clone, Debug)]

@@ -6,6 +6,7 @@
 //! This code runs only when a query is made. The shards' side is `diag/mod.rs`.
 
 pub mod answer;
+pub mod merge;
 pub mod stages;
 pub mod types;
 
