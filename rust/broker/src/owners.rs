@@ -1,7 +1,7 @@
-//! How a layer names the owners that its methods take, and how they are lent to it.
+//! Macros that define the owners of a layer, and borrow them from the layer above.
 
-/// Defines a struct of borrows: one for each of the named owners, and behind `with` what it holds beside them. Each
-/// borrow is a field of its own, so a method of one owner may be given another.
+/// Defines a struct of borrows: one for each of the named owners, and further fields after `with`. Each borrow is a
+/// separate field, so a method of one owner can be given another owner.
 macro_rules! owners {
     (
         $(#[$about:meta])*
@@ -16,7 +16,7 @@ macro_rules! owners {
     };
 }
 
-/// Makes such a struct from something that has, or borrows, owners of the same names.
+/// Creates such a struct from a value that has, or borrows, owners of the same names.
 macro_rules! lend {
     ($from:ident => $($to:ident)::+ { $($owner:ident),+ } $(with { $($rest:tt)+ })?) => {
         $($to)::+ { $($owner: &mut $from.$owner,)+ $($($rest)+)? }

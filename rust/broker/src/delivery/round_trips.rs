@@ -1,5 +1,5 @@
-//! Answers to frames of other shards that have to know that what they sent before has taken effect here: their messages
-//! to topics are routed, and the store has what followed from them.
+//! Answers to frames of other shards that wait until the effects of their earlier mail are complete here: their
+//! messages to topics are routed, and the store has the resulting records.
 
 use std::collections::VecDeque;
 
@@ -7,39 +7,39 @@ use super::Owners;
 use crate::requester::Requester;
 use crate::router::fan_out::FanOutKey;
 
-/// One of them.
+/// A request for an answer.
 #[derive(Debug)]
 struct RoundTrip {
-    /// The round of mail in which it came.
+    /// The round of mail in which it arrived.
     round: u64,
-    /// The last message that was on its way to its receivers when those of that round had been routed.
+    /// The last incomplete fan-out when the messages of that round had been routed.
     behind: Option<Option<FanOutKey>>,
-    /// The shards to ask before the answer, a bit for each; `None`: those that dead letters were sent to.
+    /// The shards to ask before the answer, as bits; `None`: those that dead letters were sent to.
     next: Option<u64>,
     requester: Requester,
 }
 
-/// Those that wait, in the order in which they came.
+/// Requests for answers, in order of arrival.
 #[derive(Debug, Default)]
 pub struct RoundTrips {
     waiting: VecDeque<RoundTrip>,
 }
 
 impl RoundTrips {
-    /// Whether none waits.
+    /// Whether there are no requests.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// The shard ends: nobody is left to be answered.
+    /// Drops all requests, because the shard ends.
     pub fn abandon(&mut self) {
         self.waiting.drain(..).for_each(|round_trip| _ = round_trip.requester.answered());
     }
 }
 
 impl Owners<'_> {
-    /// Answers a round trip: at once, if nothing survives the end of the process.
+    /// Answers a round trip: at once if the store is not durable.
     pub fn answer_round_trip(&mut self, requester: Requester, next: Option<u64>) {
         if !self.queues.home.store.is_durable() {
             return self.notes.answer(requester, Ok(()));
@@ -48,7 +48,7 @@ impl Owners<'_> {
         self.deliveries.round_trips.waiting.push_back(RoundTrip { round, behind: None, next, requester });
     }
 
-    /// Answers those that need not wait any more, or leaves them to the store.
+    /// Answers the requests whose conditions are met, or passes them to the store.
     pub fn answer_round_trips(&mut self) {
         while let Some(first) = self.deliveries.round_trips.waiting.front_mut() {
             if !self.peers.inbound.is_behind(first.round + 1) {

@@ -1,5 +1,5 @@
-//! Destinations in other brokers' words: RabbitMQ's names of what is a queue or a topic here, and those that have no
-//! equal here, which are refused so that nobody waits at a topic of that name.
+//! Destination names of other brokers: RabbitMQ's names for queues and topics are translated. Names without an
+//! equivalent here are refused, so that no client waits at a topic of that name.
 
 use std::borrow::Cow;
 
@@ -16,10 +16,10 @@ const EXCHANGE: &[u8] = b"/exchange/";
 const REPLY: &[u8] = b"/reply-queue/";
 
 impl Router {
-    /// The name that a SEND's or SUBSCRIBE's destination has here.
+    /// Translates the destination of a SEND or SUBSCRIBE to this broker's names.
     ///
     /// # Errors
-    /// `E-DEST-INVALID` for what another broker has and this one has not.
+    /// `E-DEST-INVALID` for a kind of destination that this broker does not have.
     #[inline]
     pub fn translate<'a>(&self, name: &'a [u8]) -> Result<Cow<'a, [u8]>, ProtocolError> {
         let may_be_known = match name {

@@ -1,12 +1,12 @@
-//! Messages to topics on their way to more subscriptions than one turn serves, or to some whose outbox is full.
+//! Fan-outs of messages to topics that take several turns: to very many subscriptions, or to some with a full outbox.
 //!
 //! ```text
-//! begin ─► next_group, next_group, … (a cursor, over turns) ─┬─► finished: its publisher goes on
-//!               └─► wait: a copy is owed ─► arrived ─────────┘
+//! begin ─► next_group, next_group, … (a cursor, over turns) ─┬─► finished: its publisher continues
+//!               └─► wait: a copy is deferred ─► arrived ─────┘
 //! ```
-//! A fan-out owns one copy of its message. Its recipients are fixed at the start: the groups there were then, and of
-//! their members those that are no newer; whoever left meanwhile is skipped. Fan-outs proceed in the order of their
-//! beginning. One is over when its cursor is at the end and no connection owes a copy of it to its outbox any more.
+//! A fan-out owns one copy of its message. Its recipients are fixed at its beginning: the groups at that time, and
+//! those of their members that are no newer; members that have left are skipped. Fan-outs proceed in the order of their
+//! beginning. A fan-out is over when its cursor is at the end and all deferred copies are in outboxes.
 
 use std::collections::VecDeque;
 
@@ -16,29 +16,29 @@ use crate::message::OwnedMessage;
 use crate::requester::Requester;
 use crate::router::group::GroupIndex;
 
-/// Names a fan-out of one shard.
+/// Identifies a fan-out of one shard.
 pub type FanOutKey = Key;
 
-/// What a copy that waits occupies, about.
+/// The approximate memory of a deferred copy.
 pub const WAITING_BYTES: usize = 40;
 
-/// One message on its way.
+/// A fan-out: a message on its way to many receivers.
 #[derive(Debug)]
 struct FanOut {
-    /// Not here while it is being delivered.
+    /// `None` while it is being delivered.
     stored: Option<OwnedMessage>,
     groups: Vec<GroupIndex>,
     next: usize,
-    /// Generation of the newest subscription that gets it.
+    /// The generation of the newest subscription that receives it.
     newest: u32,
-    /// Copies that wait for room in outboxes.
+    /// The number of deferred copies.
     waiting: usize,
     publisher: Option<Publisher>,
-    /// Its publisher may have had its RECEIPT: it is on another shard, or the message was held as stale.
+    /// Its publisher may have got the RECEIPT: the publisher is on another shard, or the message was stale.
     is_accepted: bool,
 }
 
-/// Who is parked until the end of a fan-out, and the answer it gets.
+/// The connection that is parked until the end of a fan-out, and its requester.
 #[derive(Debug)]
 struct Publisher {
     conn: ConnKey,
@@ -49,20 +49,20 @@ struct Publisher {
 #[derive(Debug, Default)]
 pub struct FanOuts {
     table: Keyed<FanOut>,
-    /// Those whose cursor is not at the end, in order.
+    /// Fan-outs whose cursor is not at the end, in order.
     going: VecDeque<FanOutKey>,
-    /// Copies that wait, of all of them.
+    /// The number of deferred copies of all fan-outs.
     waiting: usize,
-    /// Groups in their lists.
+    /// The number of groups in their lists.
     listed: usize,
-    /// Since when memory has not let any cursor move.
+    /// The time since which a lack of memory has stopped all cursors.
     stopped_since_ms: Option<u64>,
-    /// Whatever is published now stays behind what is going.
+    /// Whether a message that is published now has to follow all current fan-outs.
     pub in_order: bool,
 }
 
 impl FanOuts {
-    /// Begins one to these groups, behind all others.
+    /// Begins a fan-out to these groups, after all others.
     pub fn begin(&mut self, stored: OwnedMessage, groups: Vec<GroupIndex>, newest: u32) -> FanOutKey {
         self.listed += groups.capacity();
         let is_going = !groups.is_empty();
@@ -75,32 +75,32 @@ impl FanOuts {
         key
     }
 
-    /// Notes that a RECEIPT for its message may have left.
+    /// Records that the RECEIPT of its message may have been sent.
     pub fn accept(&mut self, key: FanOutKey) {
         if let Some(fan_out) = self.table.get_mut(key) {
             fan_out.is_accepted = true;
         }
     }
 
-    /// Whether a RECEIPT for its message may have left.
+    /// Whether the RECEIPT of its message may have been sent.
     #[must_use]
     pub fn is_accepted(&self, key: FanOutKey) -> bool {
         self.table.get(key).is_some_and(|fan_out| fan_out.is_accepted)
     }
 
-    /// The one that proceeds next.
+    /// The fan-out that proceeds first.
     #[must_use]
     pub fn first(&self) -> Option<FanOutKey> {
         self.going.front().copied()
     }
 
-    /// The one that proceeds last.
+    /// The fan-out that proceeds last.
     #[must_use]
     pub fn last(&self) -> Option<FanOutKey> {
         self.going.back().copied()
     }
 
-    /// Whether what is published now has to wait for its turn.
+    /// Whether a message that is published now has to wait for other fan-outs.
     #[must_use]
     pub fn must_queue(&self) -> bool {
         self.in_order && !self.going.is_empty()
@@ -118,25 +118,25 @@ impl FanOuts {
         self.table.get(key).is_some()
     }
 
-    /// Whether none is left.
+    /// Whether there are no fan-outs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.table.len() == 0
     }
 
-    /// The message, to be given back by [`FanOuts::put_back`].
+    /// Takes the message; [`FanOuts::put_back`] returns it.
     pub fn take_message(&mut self, key: FanOutKey) -> Option<OwnedMessage> {
         self.table.get_mut(key)?.stored.take()
     }
 
-    /// Gives the message back. If the fan-out is over meanwhile, it goes.
+    /// Returns the message. If the fan-out has ended meanwhile, it is removed.
     pub fn put_back(&mut self, key: FanOutKey, stored: OwnedMessage) {
         if let Some(fan_out) = self.table.get_mut(key) {
             fan_out.stored = Some(stored);
         }
     }
 
-    /// The next group, and the generation of the newest subscription in it that is meant.
+    /// The next group, and the generation of the newest subscription in it that receives the message.
     pub fn next_group(&mut self, key: FanOutKey) -> Option<(GroupIndex, u32)> {
         let fan_out = self.table.get_mut(key)?;
         let group = *fan_out.groups.get(fan_out.next)?;
@@ -145,7 +145,7 @@ impl FanOuts {
         Some((group, fan_out.newest))
     }
 
-    /// Leaves out the groups that have not had it.
+    /// Skips all groups that have not got the message.
     pub fn skip(&mut self, key: FanOutKey) {
         if let Some(fan_out) = self.table.get_mut(key) {
             fan_out.next = fan_out.groups.len();
@@ -153,34 +153,34 @@ impl FanOuts {
         }
     }
 
-    /// Memory lets none of them go on.
+    /// Records that a lack of memory stops all fan-outs.
     pub fn stop(&mut self, now_ms: u64) {
         self.stopped_since_ms.get_or_insert(now_ms);
     }
 
-    /// Since when memory stops what a connection waits for; `now_ms` if it does not, or has not been noticed yet. `None`:
-    /// it waits for outboxes.
+    /// The time since which a lack of memory stops the fan-out that a connection waits for; `now_ms` if it does not, or
+    /// this is not recorded yet. `None`: it waits for outboxes.
     #[must_use]
     pub fn stopped_since_ms(&self, key: FanOutKey, now_ms: u64) -> Option<u64> {
         self.table.get(key)?.publisher.as_ref()?;
         self.is_going(key).then(|| self.stopped_since_ms.unwrap_or(now_ms))
     }
 
-    /// A connection waits for its end. Gives the asker back if it is over.
+    /// Makes a connection wait for the end of a fan-out. Returns the requester if the fan-out is over.
     pub fn attend(&mut self, key: FanOutKey, conn: ConnKey, requester: Requester) -> Option<Requester> {
         let Some(fan_out) = self.table.get_mut(key) else { return Some(requester) };
         fan_out.publisher = Some(Publisher { conn, requester });
         None
     }
 
-    /// Nobody waits for its end any more. Returns who is to be told so, and the message.
+    /// Ends the wait for a fan-out. Returns the requester to answer, and the message.
     pub fn dismiss(&mut self, key: FanOutKey) -> Option<(Requester, &OwnedMessage)> {
         let fan_out = self.table.get_mut(key)?;
         let stored = fan_out.stored.as_ref()?;
         Some((fan_out.publisher.take()?.requester, stored))
     }
 
-    /// One more copy waits for room.
+    /// Counts a deferred copy.
     pub fn wait(&mut self, key: FanOutKey) {
         if let Some(fan_out) = self.table.get_mut(key) {
             fan_out.waiting += 1;
@@ -188,7 +188,7 @@ impl FanOuts {
         }
     }
 
-    /// A copy that waited was encoded, or nobody wants it any more.
+    /// Counts a deferred copy that was encoded or is obsolete.
     pub fn arrived(&mut self, key: FanOutKey) {
         if let Some(fan_out) = self.table.get_mut(key) {
             fan_out.waiting -= 1;
@@ -196,7 +196,7 @@ impl FanOuts {
         }
     }
 
-    /// Ends a fan-out that has reached everybody; returns who waited for that.
+    /// Ends a fan-out that has reached all receivers; returns the connection that waits for it.
     pub fn finish(&mut self, key: FanOutKey) -> Option<(ConnKey, Requester)> {
         if self.first() == Some(key) && !self.is_going(key) {
             self.going.pop_front();
@@ -210,7 +210,7 @@ impl FanOuts {
         ended.publisher.map(|publisher| (publisher.conn, publisher.requester))
     }
 
-    /// Bytes that cursors and waiting copies occupy, without the messages themselves.
+    /// The memory of cursors and deferred copies in bytes, without the messages.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         size_of::<GroupIndex>() * self.listed
@@ -219,7 +219,7 @@ impl FanOuts {
     }
 }
 
-/// Whether a subscription of this generation was there when the one of generation `newest` came.
+/// Whether a subscription of this generation existed when the one of generation `newest` began.
 #[must_use]
 pub fn is_meant(generation: u32, newest: u32) -> bool {
     newest.wrapping_sub(generation) < 1 << 31
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_over_when_the_cursor_is_at_the_end_and_no_copy_waits() {
+    fn a_fan_out_is_over_when_its_cursor_is_at_the_end_and_no_copy_is_deferred() {
         let mut all = FanOuts::default();
         let key = all.begin(stored(), vec![4, 5], 7);
         assert!(all.attend(key, PUBLISHER, answer().requester()).is_none());
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn they_proceed_in_the_order_of_their_beginning() {
+    fn fan_outs_proceed_in_the_order_of_their_beginning() {
         let mut all = FanOuts::default();
         let (first, second) = (all.begin(stored(), vec![1], 0), all.begin(stored(), vec![2], 0));
         all.in_order = true;
@@ -294,10 +294,10 @@ mod tests {
     }
 
     #[test]
-    fn the_message_is_lent_and_one_without_recipients_ends_at_once() {
+    fn a_fan_out_without_recipients_ends_when_its_message_is_put_back() {
         let mut all = FanOuts::default();
         let key = all.begin(stored(), Vec::new(), 0);
-        let message = all.take_message(key).expect("it is there");
+        let message = all.take_message(key).expect("a message");
         assert!(all.take_message(key).is_none());
         all.put_back(key, message);
         assert!(all.take_message(key).is_some() && all.first().is_none());
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_memory_stops_may_go_on_without_its_publisher() {
+    fn a_stopped_fan_out_may_continue_without_its_publisher() {
         let mut all = FanOuts::default();
         let (first, second) = (all.begin(stored(), vec![4, 5], 7), all.begin(stored(), vec![4], 7));
         assert!(all.attend(first, PUBLISHER, answer().requester()).is_none());
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!((all.stopped_since_ms(first, 13), all.stopped_since_ms(second, 13)), (Some(11), None));
         _ = all.next_group(first);
         assert_eq!(all.stopped_since_ms(first, 14), Some(14));
-        let (requester, message) = all.dismiss(first).expect("it waits");
+        let (requester, message) = all.dismiss(first).expect("a publisher");
         assert_eq!((requester.answered(), message.destination()), (answer(), &b"/t"[..]));
         assert!(all.dismiss(first).is_none() && all.stopped_since_ms(first, 15).is_none());
         _ = all.next_group(first);

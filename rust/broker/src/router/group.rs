@@ -1,4 +1,4 @@
-//! Subscriptions, and the groups of those whose MESSAGE frames are byte for byte the same.
+//! Subscriptions, and groups of subscriptions whose MESSAGE frames are identical.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub type SubscriptionIndex = u32;
 /// Index of a [`Group`] in its router.
 pub type GroupIndex = u32;
 
-/// Which framing a connection speaks.
+/// The framing of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Framing {
     /// STOMP on TCP.
@@ -25,19 +25,19 @@ pub enum Framing {
     WebSocket,
 }
 
-/// How a subscriber is to be served: what subscriptions of one group have in common.
+/// The format of MESSAGE frames, which all subscriptions of one group have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WireFormat {
     /// TCP or WebSocket.
     pub framing: Framing,
     /// The receiver's STOMP version.
     pub version: Version,
-    /// Messages of this connection are left out (`no-local`); [`NOBODY`]: none are.
+    /// Messages of this connection are omitted (`no-local`); [`NOBODY`]: none are.
     pub without: u64,
 }
 
 impl WireFormat {
-    /// Whether a message of this sender is to be delivered.
+    /// Whether a message of this sender has to be delivered.
     #[inline]
     #[must_use]
     pub fn takes_from(self, sender: u64) -> bool {
@@ -45,23 +45,23 @@ impl WireFormat {
     }
 }
 
-/// One SUBSCRIBE.
+/// A subscription.
 #[derive(Debug)]
 pub struct Subscription {
-    /// Who subscribed.
+    /// The connection that subscribed.
     pub conn: ConnKey,
     /// Guards the slot's next owner.
     pub generation: u32,
-    /// Where its messages come from.
+    /// The source of its messages.
     pub place: Place,
-    /// The id as the client knows it, unescaped; in 1.0 the destination where the client gave none.
+    /// The id as the client knows it, unescaped; in 1.0 the destination if the client gave no id.
     pub id: Text,
-    /// How it acknowledges.
+    /// The ack mode.
     pub ack: AckMode,
 }
 
 impl Subscription {
-    /// The entry, if it is a topic's.
+    /// The filter, if it is a subscription to a topic.
     #[must_use]
     pub fn filter_index(&self) -> Option<u32> {
         match self.place {
@@ -71,42 +71,42 @@ impl Subscription {
     }
 }
 
-/// Where a subscription's messages come from.
+/// The source of a subscription's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A topic, or a pattern of topics.
     Topic {
-        /// The router's entry for it.
+        /// The filter.
         filter: u32,
         /// The group it is a member of.
         group: GroupIndex,
-        /// Its place among the group's members.
+        /// Its index among the group's members.
         member: u32,
     },
     /// Queues: their homes send deliveries.
     Queue,
 }
 
-/// A subscription as a group sees it.
+/// A member of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Slot of the connection.
+    /// The slot of the connection.
     pub conn: u32,
     /// The subscription.
     pub subscription: SubscriptionKey,
 }
 
-/// The members of a group. Several of them are shared with the frames that they do not know of yet.
+/// The members of a group. A list of several is shared with frames that were encoded and not distributed yet.
 #[derive(Clone, Debug)]
 pub enum Members {
-    /// One, or none yet.
+    /// One member, or none yet.
     Single(Option<Member>),
     /// Several.
     Several(Arc<Vec<Member>>),
 }
 
 impl Members {
-    /// Adds a member behind the others.
+    /// Adds a member at the end.
     pub fn push(&mut self, member: Member) {
         match self {
             Members::Single(Some(first)) => *self = Members::Several(Arc::new(vec![*first, member])),
@@ -142,31 +142,31 @@ impl Deref for Members {
     }
 }
 
-/// Subscriptions of one entry that get identical bytes.
+/// Subscriptions of one filter that get identical bytes.
 #[derive(Debug)]
 pub struct Group {
-    /// The entry it belongs to.
+    /// Its filter.
     pub filter: u32,
-    /// Its place in the entry's list.
+    /// Its index in the filter's list.
     pub slot: u32,
     /// The members; at least one.
     pub members: Members,
-    /// How its members are written to.
+    /// The format of its members' frames.
     pub wire_format: WireFormat,
-    /// The subscription id its members share; `None` for 1.0 subscriptions without one.
+    /// The subscription id of its members; `None` for 1.0 subscriptions without one.
     pub id: Option<Text>,
     /// `MESSAGE` and `subscription`, encoded.
     pub prefix: Text,
-    /// The queue that its one member consumes: messages go there, not to an outbox.
+    /// The queue of its only member: messages go there, not to an outbox.
     pub target_queue: Option<QueueKey>,
-    /// The chunk that the group's frames are appended to, while the shard is busy.
+    /// The chunk to which the group's frames are appended during a turn.
     pub open: Option<ChunkId>,
-    /// Its place in the shard's list of such groups.
+    /// Its index in the shard's list of such groups.
     pub open_at: u32,
 }
 
 impl Group {
-    /// A group without members yet.
+    /// A group without members.
     #[must_use]
     pub fn new(
         filter: u32,
@@ -190,7 +190,7 @@ impl Group {
         }
     }
 
-    /// Whether every message goes to the outboxes of its members, whoever sent it.
+    /// Whether every message goes to the outboxes of its members, regardless of its sender.
     #[inline]
     #[must_use]
     pub fn takes_all(&self) -> bool {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_member_takes_the_place_of_one_that_leaves() {
+    fn the_last_member_replaces_a_removed_one() {
         let mut members = Members::Single(None);
         assert!(members.is_empty());
         (0..4).for_each(|number| members.push(member(number)));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_hold_the_list_keep_the_members_of_then() {
+    fn a_shared_list_keeps_its_members_when_the_group_changes() {
         let mut members = Members::Single(None);
         (0..3).for_each(|number| members.push(member(number)));
         let held = members.clone();

@@ -1,5 +1,5 @@
-//! What other shards have behind the entries of this one: subscriptions and how much work a message to them is, full
-//! outboxes, and what keeps messages while memory is short.
+//! The state of other shards for the filters of this one: subscriptions, the work of a message, full outboxes, and
+//! growing private queues while memory is short.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use crate::destination::tree::FilterIndex;
 use crate::ids::ShardId;
 use crate::text::Text;
 
-/// From this width on other shards know how wide an entry is, about.
+/// From this number of deliveries on, other shards know the approximate number.
 const WIDE: u32 = if cfg!(fuzzing) { 2 } else { 16 };
-/// Subscriptions of a group that are as much work as another group: its messages are encoded once, and handed out many
-/// at a time.
+/// This many subscriptions of a group are as much work as another group: messages of a group are encoded once, and
+/// distributed in batches.
 const GROUP_MEMBERS: u32 = 64;
 
 impl Router {
-    /// Notes whether another shard has subscriptions to a name or pattern.
+    /// Records whether another shard has subscriptions to a name or pattern.
     pub fn set_interest(&mut self, name: &Arc<Text>, shard: ShardId, interested: bool) {
         // The other shard has parsed the name, so neither step can fail here.
         let Ok(known) = self.find_filter(name) else { return };
@@ -31,7 +31,7 @@ impl Router {
         }
     }
 
-    /// Notes whether another shard has somebody behind a name or pattern for whom messages have to wait.
+    /// Records whether another shard has a receiver for a name or pattern that messages have to wait for.
     pub fn set_full(&mut self, name: &[u8], shard: ShardId, holdup: Holdup, full: bool) {
         if let Ok(Some(filter)) = self.find_filter(name) {
             let filter = &mut self.filters[filter as usize];
@@ -43,15 +43,15 @@ impl Router {
         }
     }
 
-    /// Notes how wide a name or pattern is at another shard, at most; 0: not wide.
+    /// Records the maximum number of deliveries for a name or pattern at another shard; 0: few.
     pub fn set_width(&mut self, name: &[u8], shard: ShardId, width: u32) {
         if let Ok(Some(filter)) = self.find_filter(name) {
             self.filters[filter as usize].set_width(shard, width);
         }
     }
 
-    /// What other shards are to be told of how wide an entry is here, if anything: a power of two, and not again before
-    /// it is wider, or has less than a quarter of that.
+    /// The number of deliveries for a filter that other shards have to be told, if any: a power of two. It changes only
+    /// if the number exceeds it, or is less than a quarter of it.
     pub fn width_to_tell(&mut self, filter: FilterIndex) -> Option<u32> {
         let filter = self.filters.get_mut(filter as usize)?;
         let (width, told) = (filter.groups.len() as u32 + filter.local / GROUP_MEMBERS, filter.width_told);
@@ -62,13 +62,13 @@ impl Router {
         is_news.then_some(filter.width_told)
     }
 
-    /// Whether anybody subscribes to a plain name, here or on another shard.
+    /// Whether a plain name has a subscription, here or on another shard.
     #[must_use]
     pub fn has_filter(&self, name: &[u8]) -> bool {
         matches!(self.find_filter(name), Ok(Some(_)))
     }
 
-    /// A name or pattern to tell other shards, so that all have one copy of it.
+    /// The text of a name or pattern for other shards, so that all shards share one copy.
     #[must_use]
     pub fn shared_text(&self, name: &[u8]) -> Arc<Text> {
         match self.find_filter(name) {
@@ -77,7 +77,7 @@ impl Router {
         }
     }
 
-    /// The name or pattern of an entry.
+    /// The name or pattern of a filter.
     #[must_use]
     pub fn filter_name(&self, filter: FilterIndex) -> &[u8] {
         &self.filters[filter as usize].name
@@ -92,7 +92,7 @@ impl Filter {
         }
     }
 
-    /// How wide it is at any other shard, at most.
+    /// The maximum number of deliveries at any other shard.
     #[inline]
     pub(super) fn width(&self) -> usize {
         self.widths.iter().map(|(_, width)| *width as usize).max().unwrap_or(0)

@@ -1,18 +1,18 @@
-//! Hot path: who wants a message. The file to read first.
+//! Hot path: finds the receivers of a message. Read this file first.
 //!
 //! ```text
 //! name ──hash──► Name ──► exact Filter ──► Groups ──► members (connections of this shard)
-//!                  └────► wildcard Entries (found in the tree once, then cached)
+//!                  └────► wildcard Filters (found in the tree once, then cached)
 //! ```
-//! An *entry* is a subscribed name or pattern: its groups of local subscriptions, the set of other shards that have
-//! subscriptions too (their *interest*), and whether somebody behind it is full. Every shard knows every entry, so a
+//! A *filter* is a subscribed name or pattern. It has its groups of local subscriptions, the set of other shards with
+//! subscriptions (their *interest*), and whether one of its receivers is full. Every shard knows every filter, so a
 //! SEND finds all its receivers with one hash of its destination.
 //!
-//! Owner: one shard. Invariants: an entry exists while it has a local subscription or a remote interest; a group has
-//! at least one member; a name whose `generation` is current lists every wildcard entry that matches. A
-//! [`Destination`] is a key with a generation: that of a name which was forgotten, or resolved before patterns
-//! changed, has no entries. Names are forgotten only between turns ([`Router::trim`]).
-//! Budget: a repeated destination costs a comparison, another one a hash (6–23 ns), no allocation.
+//! Owner: one shard. Invariants: a filter exists while it has a local subscription or a remote interest; a group has at
+//! least one member; a name whose `generation` is current lists every matching wildcard filter. A [`Destination`] is a
+//! key with a generation: if its name was forgotten, or was resolved before patterns changed, it has no filters. Names
+//! are forgotten only between turns ([`Router::trim`]).
+//! Budget: a repeated destination costs a comparison, another one a hash (6–23 ns), without an allocation.
 
 mod elsewhere;
 pub mod fan_out;
@@ -40,28 +40,28 @@ use crate::ids::QueueKey;
 use crate::ids::ShardId;
 use crate::text::{BLOCK_BYTES, Text};
 
-/// Names that nobody subscribes to may hold this much, and no more than a small part of `memory_limit`.
+/// The maximum memory of names without subscriptions, which is also bounded by a share of `memory_limit`.
 const NAMES_BYTES_MAX: usize = 8 << 20;
-/// The part of `memory_limit` that such names may hold on all shards together.
+/// The share of `memory_limit` that such names may use on all shards together.
 const NAMES_SHARE: usize = 64;
-/// Names that are looked at between two turns to find some that can go.
+/// The maximum number of names that are checked for removal between two turns.
 const TRIM_STEPS: usize = 20_000;
 
-/// A slot, its place in the table of its connection and among the members of its group.
+/// A slot, an item in the table of its connection, and one in the list of members of its group.
 const SUBSCRIPTION_BYTES: usize = size_of::<Subscription>() + 8 + 12 + 18;
-/// A slot, its place in the index, the first members and an entry's list of groups.
+/// A slot, an item in the index, the first members, and an item in a filter's list of groups.
 const GROUP_BYTES: usize = size_of::<Group>() + 8 + PLACE_BYTES + 4 * 8 + BLOCK_BYTES + 8;
-/// A slot, its place in the index, and its name's counters.
-const ENTRY_BYTES: usize = size_of::<Filter>() + 8 + PLACE_BYTES + size_of::<Text>() + 2 * BLOCK_BYTES;
+/// A slot, an item in the index, and the counters of its name.
+const FILTER_BYTES: usize = size_of::<Filter>() + 8 + PLACE_BYTES + size_of::<Text>() + 2 * BLOCK_BYTES;
 
-/// A name that was looked up, and what is fixed about it. It may be kept as long as one likes: once the name is
-/// forgotten, nobody is found behind it.
+/// A name that was looked up, with its fixed properties. It may be kept for any time: once the name is forgotten, it
+/// has no receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
     key: Key,
-    /// What it does with a message.
+    /// What the destination does with a message.
     pub kind: Kind,
-    /// The shard that keeps what it needs in one place.
+    /// The home of the name.
     pub home: ShardId,
 }
 
@@ -76,58 +76,58 @@ pub struct Filter {
     local: u32,
     /// Other shards with subscriptions to it.
     pub remote: u64,
-    /// Local subscriptions whose outbox is full.
+    /// The number of local subscriptions whose outbox is full.
     pub full_local: u32,
-    /// Other shards that have a full outbox behind it.
+    /// Other shards with a full outbox among its receivers.
     pub full_remote: u64,
-    /// Local subscriptions that keep what comes while memory is short.
+    /// The number of local subscriptions whose private queue grows while memory is short.
     pub keepers_local: u32,
-    /// Other shards that have such subscriptions behind it.
+    /// Other shards that have such subscriptions.
     pub keepers_remote: u64,
-    /// Other shards where it is wide, a message much work, and how wide at most.
+    /// Other shards where a message to it is much work, with the maximum number of deliveries there.
     pub widths: Vec<(ShardId, u32)>,
-    /// How wide it is here at most, as the other shards know; 0: not wide.
+    /// The maximum number of deliveries here that the other shards know; 0: few.
     width_told: u32,
 }
 
-/// Why a message to a topic may have to wait for somebody behind it.
+/// The reason why a message to a topic may have to wait for one of its receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holdup {
     /// An outbox is full.
     Outbox,
-    /// Memory is short, and a subscription's own queue keeps what comes.
+    /// Memory is short, and the private queue of a subscription grows.
     Keeper,
 }
 
-/// What a change of subscriptions means for the other shards.
+/// The effect of a change of subscriptions on the other shards.
 #[derive(Debug, PartialEq, Eq)]
 pub enum InterestChange {
-    /// Nothing.
+    /// No effect.
     None,
-    /// The first local subscription came, or the last one went: tell them.
+    /// The first local subscription began, or the last one ended: tell them.
     Changed,
 }
 
-/// All subscriptions that matter to one shard.
+/// All subscriptions that are relevant for one shard.
 #[derive(Debug)]
 pub struct Router {
     hasher: foldhash::fast::RandomState,
     names: Names,
     names_bytes_max: usize,
     last: Option<Destination>,
-    /// Names and patterns that were looked at, until somebody asks.
+    /// The number of visited names and patterns since the last query.
     visited: usize,
-    /// The entries.
+    /// The filters.
     pub filters: Paged<Filter>,
     patterns: Spread<FilterIndex>,
     tree: Tree,
     generation: u64,
-    /// The groups of all entries.
+    /// The groups of all filters.
     pub groups: Paged<Group>,
     group_index: Spread<GroupIndex>,
     /// The local subscriptions.
     pub subscriptions: Paged<Subscription>,
-    /// Subscriptions that were ever added.
+    /// The number of subscriptions that were ever added.
     generation_of_subscriptions: u32,
     found: Vec<FilterIndex>,
     wildcards: Wildcards,
@@ -162,7 +162,7 @@ impl Router {
         }
     }
 
-    /// Takes over what a reload may change.
+    /// Applies reloaded settings.
     pub fn reload(&mut self, config: &Config) {
         self.entries_max = config.max_destinations;
         self.names_bytes_max = names_bytes_max(config);
@@ -175,59 +175,58 @@ impl Router {
         self.names.add(hash, name, kind, home.unwrap_or_else(|| home_of(hash, self.shards)))
     }
 
-    /// Forgets names that nobody subscribes to, where they hold too much. To be called between turns.
+    /// Forgets names without subscriptions if they use too much memory. Call it between turns.
     pub fn trim(&mut self) {
         self.names.trim(self.names_bytes_max, TRIM_STEPS);
     }
 
-    /// Whether [`Router::trim`] has something to do.
+    /// Whether [`Router::trim`] has work to do.
     #[must_use]
     pub fn has_to_trim(&self) -> bool {
         self.names.is_over(self.names_bytes_max)
     }
 
-    /// How many names and patterns were looked at since this was last asked.
+    /// The number of names and patterns that were visited since the last call.
     pub fn take_visited(&mut self) -> usize {
         std::mem::take(&mut self.visited)
     }
 
-    /// The queue of a name, if this shard was its home when last looked at.
+    /// The queue of a name, if this shard was its home at the last look-up.
     #[must_use]
     pub fn queue_of(&self, destination: Destination) -> Option<QueueKey> {
         self.names.get(destination.key)?.queue
     }
 
-    /// Notes the queue of a name whose home this shard is.
+    /// Records the queue of a name whose home is this shard.
     pub fn set_queue(&mut self, destination: Destination, queue: QueueKey) {
         if let Some(name) = self.names.get_mut(destination.key) {
             name.queue = Some(queue);
         }
     }
 
-    /// Bytes that subscriptions, groups, entries and names occupy, about, without the texts in them, which count
-    /// themselves.
+    /// The approximate memory of subscriptions, groups, filters and names, without their texts, which count themselves.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.subscriptions.len() * SUBSCRIPTION_BYTES
             + self.groups.len() * GROUP_BYTES
-            + self.filters.len() * ENTRY_BYTES
+            + self.filters.len() * FILTER_BYTES
             + self.names.held_bytes()
             + self.tree.held_bytes()
     }
 
-    /// How many names without a subscription of their own are remembered.
+    /// The number of cached names without a subscription of their own.
     #[must_use]
     pub fn cached(&self) -> usize {
         self.names.unsubscribed()
     }
 
-    /// What a name or pattern is.
+    /// The kind of a name or pattern.
     #[must_use]
     pub fn kind(&self, name: &[u8]) -> Kind {
         Kind::of(name, self.compat)
     }
 
-    /// A pattern, taken apart; `None` for a plain name.
+    /// Parses a pattern; `None` for a plain name.
     ///
     /// # Errors
     /// `E-DEST-INVALID`.
@@ -235,13 +234,13 @@ impl Router {
         Pattern::parse(name, self.wildcards, self.compat)
     }
 
-    /// The shard that is home to a name.
+    /// The home of a name.
     #[must_use]
     pub fn home(&self, name: &[u8]) -> ShardId {
         home_of(self.names.hash(name), self.shards)
     }
 
-    /// The entry of a name or pattern, if there is one.
+    /// The filter of a name or pattern, if there is one.
     fn find_filter(&self, name: &[u8]) -> Result<Option<FilterIndex>, ProtocolError> {
         if Pattern::parse(name, self.wildcards, self.compat)?.is_some() {
             let is_named = |at: FilterIndex| self.filters[at as usize].name[..] == *name;
@@ -254,7 +253,7 @@ impl Router {
     fn add_filter(&mut self, name: &Arc<Text>) -> Result<FilterIndex, ProtocolError> {
         let pattern = Pattern::parse(name, self.wildcards, self.compat)?;
         let hash = self.names.hash(name);
-        // One copy of the text for the entry and the name.
+        // One copy of the text for the filter and the name.
         let known = self.names.find(hash, name).and_then(|key| self.names.get(key));
         let filter = self.filters.insert(Filter {
             name: Arc::clone(known.map_or(name, |known| known.text())),
@@ -300,7 +299,7 @@ impl Router {
     }
 }
 
-/// What names without a subscription of their own may hold on one shard.
+/// The maximum memory of names without a subscription of their own, for one shard.
 fn names_bytes_max(config: &Config) -> usize {
     let limit = usize::try_from(config.memory_limit).unwrap_or(usize::MAX);
     NAMES_BYTES_MAX.min(limit / NAMES_SHARE / config.writers.max(1))

@@ -1,11 +1,11 @@
-//! The names that were sent or subscribed to, each with what it means. Those that nobody subscribes to are forgotten,
-//! oldest first, once they hold more than their share; only [`Names::trim`] forgets, which its owner calls between
-//! turns. Who holds the key of a name that is gone finds nothing.
+//! The names that messages or subscriptions have used, with their properties. Names without subscriptions are
+//! forgotten, the oldest first, once they use more than their share of memory. Only [`Names::trim`] forgets names; its
+//! owner calls it between turns. The key of a forgotten name finds nothing.
 //!
 //! ```text
 //! unsubscribed, or matched by many patterns ──► line ──trim──► forgotten, or without its matches
 //! ```
-//! Invariant: a name with [`Name::evictable_bytes`] stands in the line, once.
+//! Invariant: a name with [`Name::evictable_bytes`] is in the line once.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher as _;
@@ -24,17 +24,17 @@ use crate::text::{BLOCK_BYTES, Text};
 /// What a name means.
 #[derive(Debug)]
 pub(super) struct Name {
-    /// Shared with its entry, and with other shards; it counts itself.
+    /// Shared with its filter and with other shards; it counts itself.
     text: Arc<Text>,
     pub(super) kind: Kind,
     pub(super) home: ShardId,
-    /// Its queue, if this shard was its home when last looked at.
+    /// Its queue, if this shard was its home at the last look-up.
     pub(super) queue: Option<QueueKey>,
-    /// The entry of the subscriptions to this name itself.
+    /// The filter of the subscriptions to this name itself.
     pub(super) exact: Option<FilterIndex>,
-    /// The entries of the patterns that match, as of `generation`.
+    /// The filters of the matching patterns, as of `generation`.
     pub(super) wild: SmallVec<[FilterIndex; 2]>,
-    /// Of the patterns; [`Name::UNRESOLVED`]: `wild` is not known.
+    /// The generation of the patterns; [`Name::UNRESOLVED`]: `wild` is not known.
     pub(super) generation: u64,
     is_in_line: bool,
     counted: usize,
@@ -51,7 +51,7 @@ impl Name {
         if self.wild.spilled() { self.wild.capacity() * size_of::<FilterIndex>() + BLOCK_BYTES } else { 0 }
     }
 
-    /// What forgetting would give back.
+    /// The memory that is freed when it is forgotten.
     fn evictable_bytes(&self) -> usize {
         match self.exact {
             Some(_) => self.wild_bytes(),
@@ -60,10 +60,10 @@ impl Name {
     }
 }
 
-/// A place in the slab, one in the table and one in the line; the text's counters and block.
+/// An item in the slab, in the table and in the line; the counters and the block of the text.
 const SLOT_BYTES: usize =
     size_of::<Name>() + 16 + 2 * size_of::<Key>() + PLACE_BYTES + TEXT_BYTES + 2 * BLOCK_BYTES;
-/// What an `Arc` adds to a text.
+/// The additional memory of an `Arc` of a text.
 const TEXT_BYTES: usize = size_of::<Text>() + 2 * size_of::<usize>();
 
 /// Names by their text.
@@ -73,9 +73,9 @@ pub(super) struct Names {
     table: Spread<Key>,
     known: Keyed<Name>,
     line: VecDeque<Key>,
-    /// Sum of all names' [`Name::evictable_bytes`].
+    /// The sum of [`Name::evictable_bytes`] of all names.
     evictable: usize,
-    /// Sum of what all names' patterns hold.
+    /// The memory of the matching patterns of all names.
     wild_bytes: usize,
     unsubscribed: usize,
 }
@@ -101,7 +101,7 @@ impl Names {
         self.table.find(hash, |at| self.known.get(at).is_some_and(|name| name.text[..] == *text))
     }
 
-    /// Adds a name that is not known.
+    /// Adds a new name.
     pub(super) fn add(&mut self, hash: u64, text: Arc<Text>, kind: Kind, home: ShardId) -> Key {
         let key = self.known.insert(Name {
             text,
@@ -128,7 +128,7 @@ impl Names {
         self.known.get_mut(key)
     }
 
-    /// Notes the entry of a name's own subscriptions, or that there is none any more.
+    /// Records the filter of a name's own subscriptions, or that there is none any more.
     pub(super) fn set_exact(&mut self, key: Key, filter: Option<FilterIndex>) {
         let Some(name) = self.known.get_mut(key) else { return };
         self.unsubscribed += usize::from(filter.is_none());
@@ -137,7 +137,7 @@ impl Names {
         self.count(key);
     }
 
-    /// Notes which patterns match a name.
+    /// Records the patterns that match a name.
     pub(super) fn set_wild(&mut self, key: Key, found: &[FilterIndex], generation: u64) {
         let Some(name) = self.known.get_mut(key) else { return };
         self.wild_bytes -= name.wild_bytes();
@@ -160,12 +160,12 @@ impl Names {
         }
     }
 
-    /// Whether more is remembered than `bytes_max` allows.
+    /// Whether evictable names use more memory than `bytes_max`.
     pub(super) fn is_over(&self, bytes_max: usize) -> bool {
         self.evictable > bytes_max
     }
 
-    /// Forgets what is over `bytes_max`, oldest first; looks at no more than `steps` names.
+    /// Forgets names until they use at most `bytes_max`, the oldest first; visits at most `steps` names.
     pub(super) fn trim(&mut self, bytes_max: usize, steps: usize) {
         for _ in 0..steps {
             if self.evictable <= bytes_max {
@@ -191,12 +191,12 @@ impl Names {
         self.unsubscribed -= 1;
     }
 
-    /// How many names nobody subscribes to.
+    /// The number of names without subscriptions.
     pub(super) fn unsubscribed(&self) -> usize {
         self.unsubscribed
     }
 
-    /// Bytes that all names occupy, subscribed or not, without their texts.
+    /// The memory of all names in bytes, with or without subscriptions, without their texts.
     pub(super) fn held_bytes(&self) -> usize {
         self.known.len() * SLOT_BYTES + self.wild_bytes
     }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_first_and_their_keys_find_nothing() {
+    fn the_oldest_names_are_forgotten_first_and_their_keys_find_nothing() {
         let mut names = names();
         let keys: Vec<Key> = (0..10).map(|at| add(&mut names, &format!("/t/{at}"))).collect();
         let one = names.evictable / 10;
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn one_call_looks_at_no_more_than_it_is_told() {
+    fn one_call_visits_at_most_the_given_number_of_names() {
         let mut names = names();
         (0..100).for_each(|at| _ = add(&mut names, &format!("/t/{at}")));
         names.trim(0, 30);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_counts_as_many_short_ones() {
+    fn a_long_name_counts_as_much_as_many_short_ones() {
         let mut names = names();
         add(&mut names, &"x".repeat(10_000));
         (0..20).for_each(|at| _ = add(&mut names, &format!("/t/{at}")));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_and_goes_stands_in_the_line_once() {
+    fn a_name_whose_subscriptions_change_is_in_the_line_once() {
         let mut names = names();
         let key = add(&mut names, "/t/a");
         for _ in 0..100 {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matches_a_subscribed_name_is_forgotten_without_the_name() {
+    fn the_matches_of_a_subscribed_name_are_forgotten_without_the_name() {
         let mut names = names();
         let key = add(&mut names, "/t/a");
         names.set_exact(key, Some(1));
@@ -287,12 +287,12 @@ mod tests {
         names.set_wild(key, &(0..1000).collect::<Vec<_>>(), 3);
         assert!(names.evictable >= 4000);
         names.trim(0, 100);
-        let name = names.get(key).expect("it has a subscription");
+        let name = names.get(key).expect("a name with a subscription");
         assert_eq!((names.evictable, name.generation, name.wild.len()), (0, Name::UNRESOLVED, 0));
     }
 
     #[test]
-    fn what_matches_is_held_until_it_is_forgotten() {
+    fn matches_count_as_memory_until_they_are_forgotten() {
         let mut names = names();
         let key = add(&mut names, "/t/a");
         let alone = names.held_bytes();

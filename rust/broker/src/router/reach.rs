@@ -1,5 +1,5 @@
-//! Hot path: looks up the destination of a message, and what is behind it: once for each message, so that its entries are
-//! not walked again and again.
+//! Hot path: looks up the destination of a message and its receivers, once for each message, so that its filters are
+//! not walked repeatedly.
 
 use std::sync::Arc;
 
@@ -15,30 +15,30 @@ use crate::ids::ShardId;
 use crate::log::Level;
 use crate::turn::Turn;
 
-/// So many bytes of a name are shown in the log.
+/// The maximum length of a name in the log.
 const SHOWN_BYTES: usize = 100;
 
-/// Who wants the messages to one destination, until subscriptions change.
+/// The receivers of messages to one destination, valid until subscriptions change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
-    /// Subscribed names and patterns that match, here or elsewhere.
+    /// The number of matching subscribed names and patterns, here or on other shards.
     pub filters: usize,
-    /// Groups of local subscriptions behind them.
+    /// The number of their groups of local subscriptions.
     pub groups: usize,
-    /// One of them.
+    /// One of these groups.
     pub group: Option<GroupIndex>,
-    /// Local subscriptions whose outbox is full.
+    /// The number of local subscriptions whose outbox is full.
     pub full: u32,
-    /// Whether one behind them, here or elsewhere, has a full outbox.
+    /// Whether a receiver, here or on another shard, has a full outbox.
     pub is_full: bool,
-    /// Other shards that it goes to.
+    /// Other shards that receive the message.
     pub remote: u64,
-    /// How much work it is at each of them, at most, in deliveries; 0: not much.
+    /// The maximum number of deliveries at each of them; 0: few.
     pub width: usize,
 }
 
 impl Router {
-    /// The destination a message is for.
+    /// The destination of a message.
     ///
     /// # Errors
     /// `E-DEST-WILDCARD`.
@@ -50,7 +50,7 @@ impl Router {
         }
     }
 
-    /// The destination that was named last, if this is its name, and its entries are known.
+    /// The destination of the last look-up, if it has this name and its filters are current.
     #[inline]
     #[must_use]
     pub fn last_destination(&self, name: &[u8]) -> Option<Destination> {
@@ -70,10 +70,10 @@ impl Router {
         found
     }
 
-    /// The destination a SEND names, with all its entries found; [`Router::last_destination`] comes first.
+    /// The destination of a SEND, with all its filters; try [`Router::last_destination`] first.
     ///
     /// # Errors
-    /// `E-DEST-WILDCARD`; only names that passed are remembered.
+    /// `E-DEST-WILDCARD`; only valid names are cached.
     pub fn destination(&mut self, name: &[u8]) -> Result<Destination, ProtocolError> {
         let hash = self.names.hash(name);
         let key = match self.names.find(hash, name) {
@@ -97,12 +97,12 @@ impl Router {
         self.found.clear();
         self.visited += self.tree.matching(name.text(), &mut self.found);
         let (kind, filters) = (name.kind, &self.filters);
-        // A pattern matches its own kind only: nobody listens in on temporary topics.
+        // A pattern matches only its own kind, so that a pattern cannot receive messages of temporary topics.
         self.found.retain(|at| filters[*at as usize].kind == kind);
         self.names.set_wild(key, &self.found, self.generation);
     }
 
-    /// Warns once that a name with dots and without a prefix is a topic here. For other brokers it is a queue.
+    /// Warns once that a name with dots and without a prefix is a topic here. In other brokers it is a queue.
     #[cold]
     pub fn warn_of_dotted(&self, turn: &Turn, name: &[u8]) {
         let is_dotted = turn.config.compat == Compat::None
@@ -118,7 +118,7 @@ impl Router {
         }
     }
 
-    /// What is behind a destination.
+    /// The receivers of a destination.
     #[must_use]
     #[inline]
     pub fn reach(&self, destination: Destination) -> Reach {
@@ -135,7 +135,7 @@ impl Router {
         reach
     }
 
-    /// The same for a destination that may be no topic: what goes to a queue goes to its home. `own` is this shard.
+    /// Does the same for any kind of destination: messages to queues go to their home. `own` is this shard.
     #[must_use]
     pub fn reach_of_any(&self, destination: Destination, own: ShardId) -> Reach {
         match destination.kind.is_topic() {
@@ -144,24 +144,24 @@ impl Router {
         }
     }
 
-    /// The groups of local subscriptions to a destination, in the place of what `groups` held.
+    /// Fills `groups` with the groups of local subscriptions to a destination.
     pub fn groups_of(&self, destination: Destination, groups: &mut Vec<GroupIndex>) {
         groups.clear();
         self.each_filter(destination, |filter| groups.extend_from_slice(&filter.groups));
     }
 
-    /// A name with the patterns that match it now; `None` if it was forgotten, or patterns have changed since.
+    /// A name with the patterns that match it; `None` if it was forgotten, or patterns have changed since.
     fn resolved(&self, destination: Destination) -> Option<&Name> {
         self.names.get(destination.key).filter(|name| name.generation == self.generation)
     }
 
-    /// How many entries a destination has.
+    /// The number of filters of a destination.
     #[must_use]
     pub fn filter_count(&self, destination: Destination) -> usize {
         self.resolved(destination).map_or(0, |name| usize::from(name.exact.is_some()) + name.wild.len())
     }
 
-    /// Written out: every message comes here several times, and chained iterators cost more.
+    /// A loop, because it runs several times for each message, and chained iterators cost more.
     #[inline]
     fn each_filter(&self, destination: Destination, mut look: impl FnMut(&Filter)) {
         let Some(name) = self.resolved(destination) else { return };
@@ -175,7 +175,7 @@ impl Router {
         }
     }
 
-    /// Whether a matching subscription, here or elsewhere, keeps what comes while memory is short.
+    /// Whether the private queue of a matching subscription, here or on another shard, grows while memory is short.
     #[must_use]
     pub fn has_keeper(&self, destination: Destination) -> bool {
         let mut kept = false;

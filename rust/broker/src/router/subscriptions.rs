@@ -1,4 +1,4 @@
-//! Subscriptions that come and go, and the groups they form.
+//! Beginning and end of subscriptions, and the groups that they form.
 
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Router {
         Ok((key, if filter.local == 1 { InterestChange::Changed } else { InterestChange::None }))
     }
 
-    /// The error for one destination more than `max_destinations`.
+    /// The error if `max_destinations` is exceeded.
     #[must_use]
     pub fn too_many(&self) -> ProtocolError {
         ProtocolError::new(Code::DestinationCount, format!("max_destinations is {}", self.entries_max))
@@ -73,22 +73,22 @@ impl Router {
         self.generation_of_subscriptions
     }
 
-    /// A subscription, unless it is gone.
+    /// A subscription, if it still exists.
     pub fn subscription_mut(&mut self, key: SubscriptionKey) -> Option<&mut Subscription> {
         self.subscriptions.get_mut(key.index as usize).filter(|found| found.generation == key.generation)
     }
 
-    /// Leaves messages of another connection than before out of a queue that a topic feeds.
+    /// Changes the connection whose messages are omitted from a queue that a topic feeds.
     pub fn leave_out(&mut self, key: SubscriptionKey, sender: u64) {
         if let Some(Place::Topic { group, .. }) = self.subscription_mut(key).map(|found| found.place)
             && let Some(group) =
                 self.groups.get_mut(group as usize).filter(|group| group.target_queue.is_some())
         {
-            group.wire_format.without = sender; // with a sink it is in no index
+            group.wire_format.without = sender; // a group with a target queue is in no index
         }
     }
 
-    /// Lets a subscription whose messages went into a queue of its own join those that are written to directly.
+    /// Moves a subscription from its private queue to the group of subscriptions that are written to directly.
     pub fn leave_queue(&mut self, key: SubscriptionKey) {
         let Some(found) = self.subscription_mut(key) else { return };
         let Place::Topic { filter, group: alone, .. } = found.place else { return };
@@ -104,8 +104,8 @@ impl Router {
         }
     }
 
-    /// Removes a subscription, which is no consumer of a queue any more; returns the filter's name where it was the
-    /// shard's last one. The group must have no open chunk of which frames are still to be handed out.
+    /// Removes a subscription that is not a consumer any more. Returns the filter's name if it was the shard's last
+    /// one. The group must have no open chunk with frames that are not distributed.
     pub fn unsubscribe(&mut self, index: SubscriptionIndex) -> (Subscription, Option<Arc<Text>>) {
         let subscription = self.subscriptions.remove(index as usize);
         let Place::Topic { filter: filter_index, group: group_index, member } = subscription.place else {
@@ -126,13 +126,13 @@ impl Router {
         filter.local -= 1;
         let last = (filter.local == 0).then(|| Arc::clone(&filter.name));
         if last.is_some() {
-            filter.width_told = 0; // the news that it was the last one says so
+            filter.width_told = 0; // the report that it was the last one includes this
         }
         self.remove_filter_if_unused(filter_index);
         (subscription, last)
     }
 
-    /// The group that a new subscription of this kind joins; one with a queue of its own stays alone.
+    /// The group of a new subscription of this kind; one with a queue is alone in its group.
     fn group(
         &mut self,
         filter: FilterIndex,

@@ -1,4 +1,4 @@
-//! Tests of the router against a plain list of subscriptions.
+//! Compares the router with a plain list of subscriptions.
 
 use proptest::prelude::*;
 use stompica_proto::Version;
@@ -91,14 +91,14 @@ proptest! {
 }
 
 #[test]
-fn equal_subscriptions_share_a_group_and_those_with_a_queue_do_not() {
+fn equal_subscriptions_share_a_group_unless_they_have_a_queue() {
     let mut router = router();
     let mut add = |id: &[u8], target_queue, number| {
         let who = (key(0), Some(id), AckMode::Auto);
         let (found, _) = router.subscribe(b"/t", who, wire_format(number), target_queue, 0).expect("a topic");
         match router.subscriptions[found.index as usize].place {
             Place::Topic { group, .. } => group,
-            Place::Queue => panic!("a topic's"),
+            Place::Queue => panic!("a subscription to a topic"),
         }
     };
     let queue = Some(Key { index: 0, generation: 0 });
@@ -113,7 +113,7 @@ fn equal_subscriptions_share_a_group_and_those_with_a_queue_do_not() {
 }
 
 #[test]
-fn a_subscription_that_is_gone_is_not_found_in_its_slot() {
+fn a_removed_subscription_is_not_found_in_its_slot() {
     let mut router = router();
     let first = router.subscribe_queue(key(0), b"0", AckMode::Client);
     router.unsubscribe(first.index);
@@ -139,8 +139,8 @@ fn interest_of_other_shards_is_part_of_a_destination() {
     assert!(router.filters.is_empty());
 }
 
-/// What other shards are told as so many subscriptions come and go, and how many there are then.
-fn told_of(count: u32, id: impl Fn(u32) -> String) -> Vec<(usize, u32)> {
+/// The reports to other shards while so many subscriptions begin and end, and the number of subscriptions at each.
+fn reports_of(count: u32, id: impl Fn(u32) -> String) -> Vec<(usize, u32)> {
     let mut router = router();
     let (mut keys, mut told) = (Vec::new(), Vec::new());
     for number in 0..count {
@@ -158,20 +158,20 @@ fn told_of(count: u32, id: impl Fn(u32) -> String) -> Vec<(usize, u32)> {
 }
 
 #[test]
-fn how_much_work_a_message_is_is_told_now_and_then() {
-    let groups = told_of(1000, |number| number.to_string());
+fn the_work_of_a_message_is_reported_when_it_has_changed_much() {
+    let groups = reports_of(1000, |number| number.to_string());
     let coming = [(16, 16), (17, 32), (33, 64), (64, 128), (128, 256), (254, 512), (506, 1024)];
     assert_eq!(groups, [&coming[..], &[(252, 256), (63, 64), (15, 0)]].concat());
-    let one_group = told_of(5000, |_| "0".to_owned());
+    let one_group = reports_of(5000, |_| "0".to_owned());
     let coming = [(960, 16), (1024, 32), (2048, 64), (4096, 128)];
     assert_eq!(one_group, [&coming[..], &[(1983, 32), (447, 0)]].concat());
-    assert_eq!(told_of(15, |number| number.to_string()), []);
+    assert_eq!(reports_of(15, |number| number.to_string()), []);
 }
 
 #[test]
-fn how_much_work_a_message_is_elsewhere_is_forgotten_with_their_interest() {
+fn the_work_at_another_shard_is_forgotten_with_its_interest() {
     let mut router = router();
-    router.set_width(b"/t", ShardId(1), 512); // nobody knows of it
+    router.set_width(b"/t", ShardId(1), 512); // before its interest
     for (name, shard) in [(&b"/t"[..], 1), (b"/t", 2), (b"/*", 2)] {
         router.set_interest(&text(name), ShardId(shard), true);
     }
@@ -194,7 +194,7 @@ fn how_much_work_a_message_is_elsewhere_is_forgotten_with_their_interest() {
 }
 
 #[test]
-fn names_without_subscription_are_remembered_within_a_bound() {
+fn the_cache_of_names_without_subscriptions_is_bounded() {
     let mut router = router();
     let long = "x".repeat(1000);
     for number in 0..50_000 {
@@ -208,7 +208,7 @@ fn names_without_subscription_are_remembered_within_a_bound() {
 }
 
 #[test]
-fn behind_a_name_that_was_forgotten_is_nobody() {
+fn a_forgotten_name_has_no_receivers() {
     let config = Config { memory_limit: 0, ..Config::default() };
     let mut router = Router::new(&config, foldhash::fast::RandomState::default());
     let who = (key(0), None, AckMode::Auto);
@@ -223,11 +223,11 @@ fn behind_a_name_that_was_forgotten_is_nobody() {
     );
     assert_eq!((router.reach(kept).filters, router.queue_of(kept)), (0, None));
     router.destination(b"/t/b").expect("a topic");
-    assert_eq!(router.filter_count(kept), 0, "another name in its place");
+    assert_eq!(router.filter_count(kept), 0, "another name is in its slot");
 }
 
 #[test]
-fn behind_a_name_from_before_the_patterns_changed_is_nobody() {
+fn a_name_that_was_resolved_before_patterns_changed_has_no_receivers() {
     let mut router = router();
     let who = (key(0), None, AckMode::Auto);
     let (pattern, _) = router.subscribe(b"/t/*", who, wire_format(0), None, 0).expect("a pattern");
@@ -237,7 +237,7 @@ fn behind_a_name_from_before_the_patterns_changed_is_nobody() {
 }
 
 #[test]
-fn a_pattern_that_comes_and_goes_costs_each_name_a_few_steps_whatever_others_subscribed_to() {
+fn a_change_of_patterns_costs_each_name_a_few_steps_regardless_of_other_subscriptions() {
     let mut router = router();
     for number in 0..9_990 {
         let name = format!("/topic/p{number}*");

@@ -1,5 +1,5 @@
-//! RECEIPTs that wait for a store: each frame that tells a store something, here or at another shard, is answered once the
-//! store has it, and is refused if the store fails.
+//! RECEIPTs that wait for a store: each frame that causes a call of a store, on this shard or another one, is answered
+//! once the call is safe, and refused if the store fails.
 
 use super::SimulatedBroker;
 use super::client::Client;
@@ -9,7 +9,7 @@ use crate::mail::mailbox::Mail;
 use crate::store::double::{Call, Journal};
 use crate::store::handle::Handle;
 
-/// Where the client is connected.
+/// The shard of the client.
 const OWN: usize = 0;
 
 /// A broker of at least two shards with handles of one store, and a client of the first shard.
@@ -24,13 +24,13 @@ fn world(config: Config) -> (SimulatedBroker, Journal, Client) {
     (broker, journal, client)
 }
 
-/// A broker as [`world`] makes it, whose store has everything, and a frame of the client that tells the store something.
+/// A broker of [`world`] whose store is up to date, and a frame of the client that causes a call of the store.
 struct Case {
     what: String,
     broker: SimulatedBroker,
     journal: Journal,
     client: Client,
-    /// Without its `receipt` header and the rest.
+    /// Its head without `receipt` header and blank line.
     head: String,
     body: &'static str,
 }
@@ -73,7 +73,7 @@ impl Case {
 
 const SENT: &str = "SEND\ndestination:NAME\npersistent:true\n\nx\0";
 
-/// Each frame that tells a store something, for both homes.
+/// Each frame that causes a call of a store, for both homes.
 fn cases() -> Vec<Case> {
     let consume = |name: &str| {
         let sent = SENT.replace("NAME", name);
@@ -115,11 +115,11 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn a_receipt_waits_until_the_store_has_what_its_frame_told_it() {
+fn a_receipt_waits_until_the_calls_of_its_frame_are_safe() {
     for mut case in cases() {
         let before = case.journal.calls().len();
         case.send(true);
-        assert!(case.journal.calls().len() > before, "{}: the store is told nothing", case.what);
+        assert!(case.journal.calls().len() > before, "{}: no call of the store", case.what);
         assert!(!case.client.has_all_receipts(), "{}: it does not wait", case.what);
         case.journal.save_all();
         case.exchange();
@@ -140,7 +140,7 @@ fn a_failed_store_turns_receipts_into_errors() {
 }
 
 #[test]
-fn a_disconnect_waits_for_what_frames_without_a_receipt_told_the_store() {
+fn a_disconnect_waits_for_the_calls_of_frames_without_a_receipt() {
     for mut case in cases() {
         case.send(false);
         let number = case.client.expect_receipt();
@@ -241,14 +241,14 @@ fn a_transaction_of_several_homes_is_one_record_with_the_places_of_its_messages(
     let expected = vec![
         keep(2, &near, places[0]),
         keep(3, &far, places[1]),
-        keep(4, &far, places[1] + 2), // one is not persistent, and has a place
+        keep(4, &far, places[1] + 2), // one message is not persistent, and has a place
         (Call::Forget(1), 0),
     ];
     assert_eq!(calls, [Call::Transaction(expected)]);
 }
 
 #[test]
-fn a_nack_waits_for_the_dead_letter_wherever_it_is_kept() {
+fn a_nack_waits_for_the_store_of_the_dead_letter() {
     let homes = [0, 1, 2];
     for (home, home_of_letter) in homes.into_iter().flat_map(|home| homes.map(|letter| (home, letter))) {
         let rejecting = Config { max_deliveries: 1, writers: 3, ..Config::default() };

@@ -1,4 +1,5 @@
-//! A durable store for tests: it receives the calls of its handles in any order, and they are safe when the test says so.
+//! A durable store for tests: it receives the calls of its handles in any order, and the test decides when they are
+//! safe.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -18,7 +19,7 @@ pub enum Call {
     Keep(RecordId, String),
     /// `forget` of the message with this record id.
     Forget(RecordId),
-    /// The calls of one transaction, with the place of each message that is kept.
+    /// The calls of one transaction, with the place of each kept message.
     Transaction(Vec<(Call, u64)>),
 }
 
@@ -27,9 +28,9 @@ struct State {
     calls: Vec<Call>,
     records: RecordId,
     transactions: TransactionId,
-    /// Calls are safe at once.
+    /// Whether calls are safe at once.
     is_fast: bool,
-    /// So many calls are safe.
+    /// The number of calls that are safe.
     safe: Position,
     has_failed: bool,
 }
@@ -38,12 +39,12 @@ struct State {
 #[derive(Clone, Debug, Default)]
 pub struct Journal(Arc<Mutex<State>>);
 
-/// One handle.
+/// One handle of the store.
 #[derive(Debug)]
 struct JournalHandle {
     journal: Journal,
     position: Position,
-    /// What belongs to transactions that are not complete.
+    /// The calls of incomplete transactions.
     open: BTreeMap<TransactionId, Vec<(Call, u64)>>,
     entered: Option<TransactionId>,
 }
@@ -78,18 +79,18 @@ impl Journal {
         self.lock().calls.clone()
     }
 
-    /// All calls so far are safe.
+    /// Makes all calls so far safe.
     pub fn save_all(&self) {
         let mut state = self.lock();
         state.safe = state.calls.len() as Position;
     }
 
-    /// The oldest call that is not safe is safe now.
+    /// Makes the oldest unsafe call safe.
     pub fn save_one(&self) {
         self.lock().safe += 1;
     }
 
-    /// Nothing that is not safe will ever be.
+    /// Makes the store fail: unsafe calls never become safe.
     pub fn fail(&self) {
         self.lock().has_failed = true;
     }
@@ -162,7 +163,7 @@ impl Store for JournalHandle {
 }
 
 impl Kept {
-    /// The messages that remain after these calls, in this order.
+    /// The messages that remain after these calls in this order.
     pub fn after<'a>(calls: impl IntoIterator<Item = &'a Call>) -> BTreeSet<RecordId> {
         let mut kept = Kept::default();
         calls.into_iter().for_each(|call| kept.apply(call));

@@ -10,7 +10,7 @@ use crate::ids::{NO_RECORD, RecordId};
 use crate::message::OwnedMessage;
 use crate::requester::Requester;
 
-/// An answer that waits.
+/// An answer that waits for the store.
 #[derive(Debug)]
 struct Waiting {
     position: Position,
@@ -18,26 +18,26 @@ struct Waiting {
     next: u64,
 }
 
-/// A store, the position behind the last call, and the answers that wait until a position is safe.
+/// A store, the position of its last call, and the answers that wait until a position is safe.
 #[derive(Debug)]
 pub struct Handle {
     store: Box<dyn Store>,
     is_durable: bool,
-    /// Behind the last call.
+    /// The position after the last call.
     position: Position,
-    /// The same at the beginning of the frame or note at hand.
+    /// The position at the beginning of the current frame or note.
     began: Position,
-    /// Other shards that may tell their stores something because of the frame at hand, a bit for each.
+    /// Other shards that may call their stores because of the current frame, as bits.
     concerned: u64,
-    /// Other shards that were sent messages which this store keeps until theirs does, a bit for each.
+    /// Other shards that were sent messages which this store keeps until their stores keep them, as bits.
     moved: u64,
-    /// Answers in the order of the positions that they wait for.
+    /// Answers, in the order of the positions that they wait for.
     waiting: VecDeque<Waiting>,
     failure: Option<ProtocolError>,
 }
 
 impl Handle {
-    /// Access to this store.
+    /// A handle of this store.
     #[must_use]
     pub fn new(store: Box<dyn Store>) -> Self {
         Handle {
@@ -58,7 +58,8 @@ impl Handle {
         self.is_durable
     }
 
-    /// Keeps a message that is put into a queue, if both are to survive, and then forgets it where it was kept before.
+    /// Keeps a message that is added to a queue, if message and queue are persistent, and then forgets its previous
+    /// record.
     #[inline]
     pub fn move_to(&mut self, queue: &[u8], survives: bool, message: &mut OwnedMessage) {
         if message.persistent || message.record != NO_RECORD {
@@ -89,12 +90,12 @@ impl Handle {
         }
     }
 
-    /// Begins a record for one COMMIT; `None` if the store loses everything anyway.
+    /// Begins the record of a COMMIT; `None` if the store is not durable.
     pub fn begin_transaction(&mut self) -> Option<TransactionId> {
         self.is_durable.then(|| self.store.begin_transaction())
     }
 
-    /// What is kept and forgotten from now on belongs to this transaction, or to none.
+    /// Assigns later calls to this transaction, or to none.
     #[inline]
     pub fn enter(&mut self, transaction: Option<TransactionId>) {
         if self.is_durable {
@@ -102,33 +103,33 @@ impl Handle {
         }
     }
 
-    /// The record of a transaction is complete.
+    /// Completes the record of a transaction.
     pub fn end_transaction(&mut self, transaction: TransactionId) {
         self.store.end_transaction(transaction);
         self.position = self.store.position();
     }
 
-    /// A frame or a note begins to take effect.
+    /// Records that the handling of a frame or note begins.
     #[inline]
     pub fn begin(&mut self) {
         (self.began, self.concerned) = (self.position, 0);
     }
 
-    /// The frame at hand began in an earlier turn: whatever the store was told meanwhile counts as its own.
+    /// Records that the current frame began in an earlier turn: calls since then count as its calls.
     pub fn began_before(&mut self) {
         if self.is_durable {
             self.began = Position::MAX;
         }
     }
 
-    /// Whether the frame or note at hand told the store something.
+    /// Whether the current frame or note has called the store.
     #[inline]
     #[must_use]
     pub fn has_written(&self) -> bool {
         self.position != self.began
     }
 
-    /// These other shards may tell their stores something because of the frame at hand.
+    /// Records that these other shards may call their stores because of the current frame.
     #[inline]
     pub fn concern(&mut self, shards: u64) {
         if self.is_durable {
@@ -136,13 +137,13 @@ impl Handle {
         }
     }
 
-    /// Takes out the other shards that may tell their stores something because of the frame at hand.
+    /// Removes and returns the other shards that may call their stores because of the current frame.
     #[inline]
     pub fn take_concerned(&mut self) -> u64 {
         take(&mut self.concerned)
     }
 
-    /// Messages are on their way to these other shards, whose stores keep them before this one forgets them.
+    /// Records that messages were sent to these other shards, whose stores keep them before this one forgets them.
     #[inline]
     pub fn moves(&mut self, shards: u64) {
         if self.is_durable {
@@ -150,30 +151,29 @@ impl Handle {
         }
     }
 
-    /// The other shards that messages are on their way to.
+    /// The other shards that messages were sent to.
     #[must_use]
     pub fn moved(&self) -> u64 {
         self.moved
     }
 
-    /// Nobody waits for messages that are on their way to other shards.
+    /// Forgets these shards, because no answer waits for their stores.
     #[inline]
     pub fn forget_moved(&mut self) {
         self.moved = 0;
     }
 
-    /// Whether something is not safe yet.
+    /// Whether some calls are not safe yet.
     pub fn is_behind(&mut self) -> bool {
         self.is_durable && !self.store.safe().is_ok_and(|safe| safe >= self.position)
     }
 
-    /// Whether nothing is left that may become safe, and no answer waits.
+    /// Whether no answer waits, and no call can still become safe.
     pub fn is_settled(&mut self) -> bool {
         self.waiting.is_empty() && self.store.safe().map_or(true, |safe| safe >= self.position)
     }
 
-    /// Lets an answer wait until everything that the store was told so far is safe; then these other shards are to be asked,
-    /// a bit for each.
+    /// Makes an answer wait until all calls so far are safe; then the shards `next` are asked, as bits.
     pub fn hold(&mut self, requester: Requester, next: u64) {
         self.waiting.push_back(Waiting { position: self.position, requester, next });
     }
@@ -184,7 +184,7 @@ impl Handle {
         !self.waiting.is_empty()
     }
 
-    /// The next answer that need not wait any more: success, with the shards to be asked next, or the store's failure.
+    /// The next answer that is ready: success, with the shards to ask next, or the store's failure.
     pub fn next_answer(&mut self) -> Option<(Requester, Result<u64, ProtocolError>)> {
         let position = self.waiting.front()?.position;
         if self.failure.is_none() {
@@ -198,7 +198,7 @@ impl Handle {
         Some((requester, self.failure.clone().map_or(Ok(next), Err)))
     }
 
-    /// The shard ends: nobody is left to be answered.
+    /// Drops all answers, because the shard ends.
     pub fn abandon_answers(&mut self) {
         self.waiting.drain(..).for_each(|waiting| _ = waiting.requester.answered());
     }
@@ -218,7 +218,7 @@ mod tests {
         AnswerTo { shard: ShardId(0), conn: ConnKey::NONE, token, awaited: true }.requester()
     }
 
-    /// A message that is to be kept.
+    /// A persistent message.
     fn persistent() -> OwnedMessage {
         let destination = b"/queue/a".as_slice();
         let sent = Message { destination, id: b"i", sender: 7, headers: b"", plain: true, body: b"x" };
@@ -227,7 +227,7 @@ mod tests {
         message
     }
 
-    /// The tokens of the answers that need not wait, with the shards to be asked next or the failure.
+    /// The tokens of the answers that are ready, with the shards to ask next or the failure.
     fn answers(handle: &mut Handle) -> Vec<(u64, Result<u64, String>)> {
         std::iter::from_fn(|| handle.next_answer())
             .map(|(requester, outcome)| (requester.answered().token, outcome.map_err(|error| error.detail)))
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_waits_until_what_was_told_before_it_is_safe() {
+    fn an_answer_waits_until_earlier_calls_are_safe() {
         let journal = Journal::default();
         let mut handle = Handle::new(journal.handle());
         handle.keep(b"/queue/a", &mut persistent());
@@ -259,11 +259,11 @@ mod tests {
         handle.keep(b"/queue/a", &mut persistent());
         handle.hold(requester(1), 0);
         journal.fail();
-        assert!(handle.is_behind(), "what is told to a failed store is never safe");
+        assert!(handle.is_behind(), "calls of a failed store are never safe");
         assert_eq!(answers(&mut handle), [(1, Err("the store has failed".to_owned()))]);
         handle.hold(requester(2), 0);
         assert_eq!(answers(&mut handle), [(2, Err("the store has failed".to_owned()))]);
-        assert!(handle.is_settled(), "a drain does not wait for what can never be safe");
+        assert!(handle.is_settled(), "a drain does not wait for calls that can never be safe");
     }
 
     #[test]
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_are_concerned_by_one_frame_and_messages_on_their_way_count_until_nobody_waits() {
+    fn concerned_shards_are_reset_by_each_frame_and_moved_messages_by_the_last_answer() {
         let mut handle = Handle::new(Journal::default().handle());
         handle.concern(0b10);
         handle.concern(0b100);

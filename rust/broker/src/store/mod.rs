@@ -1,20 +1,20 @@
 //! Storage of persistent messages while they are in a queue: the interface for stores on disk.
 //!
-//! A queue's home calls [`Store::keep`] when a message with `persistent:true` is put into it. The holder of the message
+//! A queue's home calls [`Store::keep`] when a message with `persistent:true` is added to it. The holder of the message
 //! calls [`Store::forget`] when the message is acknowledged, written to an `ack:auto` consumer, expired, dead-lettered
 //! or dropped. In between, the message may move between shards and be redelivered without further calls.
 //!
-//! Each shard has its own handle, and the handle that forgets a message may be another one than the handle that kept it.
-//! The calls of different handles have no order, so a store may receive `forget` before `keep`: it remembers the record as
-//! a tombstone until `keep` arrives. Therefore acknowledgements carry no record numbers to the home, and can be merged.
+//! Each shard has its own handle. The handle that forgets a message may differ from the one that kept it. The calls of
+//! different handles have no order, so a store may receive `forget` before `keep`: it remembers the record as a
+//! tombstone until `keep` arrives. Therefore acknowledgements carry no record ids to the home, and can be merged.
 //!
-//! A dead letter is kept at its new place before it is forgotten at the old one: on the way it has its old record.
+//! A dead letter is kept at its new place before it is forgotten at the old one: in between it has its old record.
 //!
-//! Delivery does not wait for the store. RECEIPTs do: each call has a position, and a RECEIPT waits until the store says
-//! that everything up to the position behind the frame's last call is safe ([`handle::Handle`]).
+//! Deliveries do not wait for the store, but RECEIPTs do: each call has a position, and a RECEIPT waits until the store
+//! reports that everything up to the position after the frame's last call is safe ([`handle::Handle`]).
 //!
-//! The messages and acknowledgements of a COMMIT are written as one record by the shard that asked
-//! ([`Store::begin_transaction`]): the homes have told it the places that they keep for the messages.
+//! The asking shard writes the messages and acknowledgements of a COMMIT as one record ([`Store::begin_transaction`]):
+//! the homes have told it the reserved places of the messages.
 
 pub mod handle;
 
@@ -25,22 +25,21 @@ use stompica_proto::ProtocolError;
 use crate::ids::{NO_RECORD, RecordId};
 use crate::message::OwnedMessage;
 
-/// Names a point between two calls of one handle; positions grow.
+/// A point between two calls of one handle; positions grow.
 pub type Position = u64;
 
 /// Identifies a transaction of one handle.
 pub type TransactionId = u64;
 
-/// The store, as seen by one shard.
+/// The store, for one shard.
 pub trait Store: Debug + Send {
-    /// Keeps a message of a queue, at the place that is in the message. Returns [`NO_RECORD`] if the store does not keep
-    /// it.
+    /// Keeps a message of a queue at the message's place. Returns [`NO_RECORD`] if the store does not keep it.
     fn keep(&mut self, queue: &[u8], message: &OwnedMessage) -> RecordId;
 
     /// Removes a message that is no longer needed, even if its `keep` has not arrived yet through another handle.
     fn forget(&mut self, record: RecordId);
 
-    /// The position behind the last call of this handle.
+    /// The position after the last call of this handle.
     fn position(&self) -> Position {
         0
     }
@@ -48,7 +47,7 @@ pub trait Store: Debug + Send {
     /// The position up to which everything is safe. The store wakes the shard when it changes.
     ///
     /// # Errors
-    /// The store has failed: what is not safe yet is lost if the process ends. It does not recover.
+    /// The store has failed: everything that is not safe yet is lost if the process ends. It does not recover.
     fn safe(&mut self) -> Result<Position, ProtocolError> {
         Ok(self.position())
     }
@@ -63,11 +62,11 @@ pub trait Store: Debug + Send {
         0
     }
 
-    /// The calls of [`Store::keep`] and [`Store::forget`] that follow belong to this transaction, or to none.
+    /// Assigns later calls of [`Store::keep`] and [`Store::forget`] to this transaction, or to none.
     fn enter(&mut self, _: Option<TransactionId>) {}
 
-    /// The record of a transaction is complete: from now on all of it is valid. One in which something was kept or
-    /// forgotten has a position behind it.
+    /// Completes the record of a transaction: from now on all of it is valid. If the transaction has calls, there is a
+    /// position after it.
     fn end_transaction(&mut self, _: TransactionId) {}
 }
 
