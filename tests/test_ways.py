@@ -65,7 +65,7 @@ STATE = """
 """
 # What they ask before they hand the frame on: whether it may go on, and by which name.
 CHECKS = """
-    command/arrival.rs command/temporary.rs connection/pausing.rs delivery/passing.rs queue/kept.rs router/fan_out.rs
+    command/arrival.rs command/temporary.rs connection/pausing.rs delivery/admission.rs queue/kept.rs router/fan_out.rs
 """
 # The socket at both ends, and the parts of the decoder.
 PARTS = "connection/socket.rs proto/decode/body.rs proto/decode/head.rs proto/decode/offender.rs"

@@ -235,7 +235,7 @@ impl Broker {
         Ok(Answer::new(query, all).json())
     }
 
-    /// Passes new settings to the shards; settings that need a restart are ignored.
+    /// AllowanceGrant new settings to the shards; settings that need a restart are ignored.
     pub fn reload(&self, config: Config) {
         self.shared.log.set_level(config.log_level);
         let config = Arc::new(config);

@@ -6,7 +6,7 @@
 
 use super::Owners;
 use super::commit::OPERATION_VISITS;
-use super::commits::{Applying, LateOnes, Obstacle};
+use super::commits::{Applying, LateOnes, WaitReason};
 use crate::connection::pausing::{Pause, Question};
 use crate::connection::transaction::Operation;
 use crate::connection::transaction::plan::Place;
@@ -28,7 +28,7 @@ impl Owners<'_> {
         let is_applied = self.apply_operations(&mut applying) && self.apply_acks(&mut applying);
         self.queues.home.store.enter(None);
         applying.concerned |= self.queues.home.store.take_concerned();
-        if applying.obstacle.is_some() {
+        if applying.wait_reason.is_some() {
             self.commits.held.push_back(applying);
         } else if is_applied && self.give_back_late(&mut applying.late) {
             self.conclude(applying);
@@ -41,8 +41,8 @@ impl Owners<'_> {
     /// Continues with the operations of a COMMIT except ACKs and NACKs. Returns whether all are done.
     fn apply_operations(&mut self, applying: &mut Applying) -> bool {
         while !self.turn.budget.is_exhausted() {
-            applying.obstacle = self.obstacle_to(applying);
-            if applying.obstacle.is_some() {
+            applying.wait_reason = self.reason_to_wait(applying);
+            if applying.wait_reason.is_some() {
                 return false;
             }
             let Some(operation) = applying.operations.pop_front() else { return true };
@@ -54,7 +54,7 @@ impl Owners<'_> {
                 }
                 Operation::Send(stored, retain) => {
                     let going = self.apply_send(stored, retain, place, applying);
-                    applying.obstacle = going.map(Obstacle::FanOut);
+                    applying.wait_reason = going.map(WaitReason::FanOut);
                 }
             }
         }
@@ -62,29 +62,28 @@ impl Owners<'_> {
     }
 
     /// The reason why the next operation has to wait.
-    fn obstacle_to(&mut self, applying: &Applying) -> Option<Obstacle> {
-        if applying
-            .obstacle
-            .is_some_and(|obstacle| obstacle.stands(self.turn, self.connections, self.deliveries, self.peers))
-        {
-            return applying.obstacle;
+    fn reason_to_wait(&mut self, applying: &Applying) -> Option<WaitReason> {
+        if applying.wait_reason.is_some_and(|wait_reason| {
+            wait_reason.stands(self.turn, self.connections, self.deliveries, self.peers)
+        }) {
+            return applying.wait_reason;
         }
         let Some(Operation::Send(stored, _)) = applying.operations.front() else { return None };
         if !matches!(applying.plan.next_place(), Place::Topic { .. }) {
             return None;
         }
         if self.turn.is_out_of_memory() {
-            return Some(Obstacle::Memory);
+            return Some(WaitReason::Memory);
         }
         let destination = self.router.destination_of(self.turn, stored.destination()).ok()?;
         let Reach { remote, width, is_full, .. } = self.router.reach(destination);
         if remote & self.peers.busy.congested != 0 {
-            return Some(Obstacle::Mailboxes(remote & self.peers.busy.congested));
+            return Some(WaitReason::Mailboxes(remote & self.peers.busy.congested));
         }
         if width > 0 && self.peers.holds_wide(remote) {
-            return Some(Obstacle::Wide(remote));
+            return Some(WaitReason::Wide(remote));
         }
-        is_full.then(|| Obstacle::SlowConsumer(self.connections.parking.retries(Pause::SlowConsumer)))
+        is_full.then(|| WaitReason::SlowConsumer(self.connections.parking.retries(Pause::SlowConsumer)))
     }
 
     /// Continues with the ACKs and NACKs of a COMMIT, as far as the turn allows. Returns whether all are done.

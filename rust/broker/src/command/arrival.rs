@@ -7,7 +7,7 @@ use stompica_proto::header;
 use super::Owners;
 use crate::connection::pausing::Pause;
 use crate::connection::unfinished::send_head;
-use crate::delivery::passing::Load;
+use crate::delivery::admission::Load;
 use crate::ids::ConnKey;
 use crate::router::reach::Reach;
 

@@ -20,7 +20,7 @@ use crate::connection::flow::Flow;
 use crate::connection::pausing::{Pause, Question};
 use crate::connection::transaction::plan::Plan;
 use crate::connection::transaction::{self, Commit, Committing, Operation, Transactions};
-use crate::delivery::passing::Load;
+use crate::delivery::admission::Load;
 use crate::destination::Kind;
 use crate::ids::{ConnKey, ShardId};
 use crate::message::OwnedMessage;

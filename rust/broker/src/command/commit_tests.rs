@@ -1,6 +1,6 @@
 //! COMMIT, ABORT and what they apply, alone: the other home's part is played by the test.
 
-use super::commits::Obstacle;
+use super::commits::WaitReason;
 use super::fixture::{Fixture, bodies, config, header};
 use crate::connection::Effect;
 use crate::connection::flow::Flow;
@@ -238,8 +238,8 @@ fn an_expired_message_of_a_commit_is_not_published() {
     assert_eq!(fixture.turn.counters.expired, 1);
 }
 
-/// Lets a COMMIT of a message to a topic meet an obstacle once it is decided. Returns the obstacle.
-fn meet(fixture: &mut Fixture, key: ConnKey, obstruct: impl FnOnce(&mut Fixture)) -> Obstacle {
+/// Lets a COMMIT of a message to a topic meet an wait_reason once it is decided. Returns the wait_reason.
+fn meet(fixture: &mut Fixture, key: ConnKey, obstruct: impl FnOnce(&mut Fixture)) -> WaitReason {
     fixture.handle(key, COMMIT);
     let Some(check @ Job::Check(..)) = fixture.turn.jobs.pop() else { panic!("no check") };
     fixture.proceed_with(check);
@@ -247,13 +247,13 @@ fn meet(fixture: &mut Fixture, key: ConnKey, obstruct: impl FnOnce(&mut Fixture)
     obstruct(fixture);
     fixture.settle();
     assert_eq!(fixture.sent_to(key), "");
-    fixture.commits.held.front().and_then(|applying| applying.obstacle).expect("it waits")
+    fixture.commits.held.front().and_then(|applying| applying.wait_reason).expect("it waits")
 }
 
 /// Continues a COMMIT that waited for something that is over.
-fn go_on(fixture: &mut Fixture, key: ConnKey, obstacle: Obstacle) {
+fn go_on(fixture: &mut Fixture, key: ConnKey, wait_reason: WaitReason) {
     let base = &mut **fixture;
-    assert!(!obstacle.stands(&base.turn, &base.connections, &base.deliveries, &base.peers));
+    assert!(!wait_reason.stands(&base.turn, &base.connections, &base.deliveries, &base.peers));
     let applying = fixture.commits.held.pop_front().expect("it waits");
     fixture.owners().apply(applying);
     fixture.settle();
@@ -264,14 +264,14 @@ fn go_on(fixture: &mut Fixture, key: ConnKey, obstacle: Obstacle) {
 fn a_decided_commit_waits_for_memory() {
     let mut fixture = fixture();
     let key = transaction(&mut fixture, &["/topic/a"]);
-    let obstacle = meet(&mut fixture, key, |fixture| fixture.fill_memory(true));
-    assert!(matches!(obstacle, Obstacle::Memory));
+    let wait_reason = meet(&mut fixture, key, |fixture| fixture.fill_memory(true));
+    assert!(matches!(wait_reason, WaitReason::Memory));
     assert_eq!(fixture.turn.counters.messages_in, 0);
     let applying = fixture.commits.held.pop_front().expect("it waits");
     fixture.owners().apply(applying);
-    assert!(matches!(fixture.commits.held[0].obstacle, Some(Obstacle::Memory)), "it waits again");
+    assert!(matches!(fixture.commits.held[0].wait_reason, Some(WaitReason::Memory)), "it waits again");
     fixture.fill_memory(false);
-    go_on(&mut fixture, key, obstacle);
+    go_on(&mut fixture, key, wait_reason);
     assert_eq!(fixture.turn.counters.messages_in, 1);
 }
 
@@ -280,10 +280,10 @@ fn a_decided_commit_waits_for_a_congested_shard() {
     let mut fixture = fixture();
     fixture.subscribe_other("/topic/a");
     let key = transaction(&mut fixture, &["/topic/a"]);
-    let obstacle = meet(&mut fixture, key, |fixture| fixture.peers.busy.congested = OTHER.bit());
-    assert!(matches!(obstacle, Obstacle::Mailboxes(shards) if shards == OTHER.bit()));
+    let wait_reason = meet(&mut fixture, key, |fixture| fixture.peers.busy.congested = OTHER.bit());
+    assert!(matches!(wait_reason, WaitReason::Mailboxes(shards) if shards == OTHER.bit()));
     fixture.peers.busy.congested = 0;
-    go_on(&mut fixture, key, obstacle);
+    go_on(&mut fixture, key, wait_reason);
     assert_eq!(fixture.peers.batch.count_for(OTHER), 1);
 }
 
@@ -293,10 +293,10 @@ fn a_decided_commit_waits_for_a_shard_that_is_laden_with_wide_messages() {
     fixture.subscribe_other("/topic/a");
     fixture.router.set_width(b"/topic/a", OTHER, 64);
     let key = transaction(&mut fixture, &["/topic/a"]);
-    let obstacle = meet(&mut fixture, key, |fixture| fixture.peers.busy.laden = OTHER.bit());
-    assert!(matches!(obstacle, Obstacle::Wide(shards) if shards == OTHER.bit()));
-    fixture.peers.busy.laden = 0;
-    go_on(&mut fixture, key, obstacle);
+    let wait_reason = meet(&mut fixture, key, |fixture| fixture.peers.busy.saturated = OTHER.bit());
+    assert!(matches!(wait_reason, WaitReason::Wide(shards) if shards == OTHER.bit()));
+    fixture.peers.busy.saturated = 0;
+    go_on(&mut fixture, key, wait_reason);
 }
 
 #[test]
@@ -305,12 +305,12 @@ fn a_decided_commit_waits_for_a_full_outbox_elsewhere() {
     fixture.subscribe_other("/topic/a");
     let key = transaction(&mut fixture, &["/topic/a"]);
     let holdup = crate::router::Holdup::Outbox;
-    let obstacle =
+    let wait_reason =
         meet(&mut fixture, key, |fixture| fixture.router.set_full(b"/topic/a", OTHER, holdup, true));
-    assert!(matches!(obstacle, Obstacle::SlowConsumer(_)));
+    assert!(matches!(wait_reason, WaitReason::SlowConsumer(_)));
     fixture.router.set_full(b"/topic/a", OTHER, holdup, false);
     fixture.connections.retry_parked(&[Pause::SlowConsumer]);
-    go_on(&mut fixture, key, obstacle);
+    go_on(&mut fixture, key, wait_reason);
 }
 
 #[test]
@@ -323,8 +323,8 @@ fn a_commit_waits_for_each_fan_out() {
         let body = "x".repeat(1000);
         fixture.send(key, &format!("SEND\ndestination:/topic/a\ntransaction:t\n\n{body}"));
     }
-    let obstacle = meet(&mut fixture, key, |_| ());
-    assert!(matches!(obstacle, Obstacle::FanOut(_)));
+    let wait_reason = meet(&mut fixture, key, |_| ());
+    assert!(matches!(wait_reason, WaitReason::FanOut(_)));
     assert_eq!(fixture.turn.counters.messages_in, 1);
     for published in [2, 2] {
         while fixture.deliveries.fan_outs.first().is_some() {

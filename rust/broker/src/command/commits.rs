@@ -56,7 +56,7 @@ pub(crate) struct Applying {
     pub(crate) receipt: Option<Box<[u8]>>,
     /// For each home of the plan, its messages.
     pub(crate) out: Vec<(ShardId, PagedDeque<Placed>)>,
-    pub(crate) obstacle: Option<Obstacle>,
+    pub(crate) wait_reason: Option<WaitReason>,
     pub(crate) late: LateOnes,
     /// For each home of the plan, the next place that it keeps for each of its reservations.
     pub(crate) places: Vec<Places>,
@@ -68,7 +68,7 @@ pub(crate) struct Applying {
 
 /// The reason why a COMMIT waits while it is being applied.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Obstacle {
+pub(crate) enum WaitReason {
     /// Its last message to a topic has not reached all recipients.
     FanOut(FanOutKey),
     /// 95 % of `memory_limit` is held.
@@ -85,7 +85,7 @@ pub(crate) enum Obstacle {
 /// their deliveries in flight.
 pub(crate) type LateOnes = BTreeMap<SubscriptionKey, Box<ConsumerState>>;
 
-impl Obstacle {
+impl WaitReason {
     /// Whether the reason still holds.
     pub(crate) fn stands(
         self,
@@ -95,11 +95,11 @@ impl Obstacle {
         peers: &Peers,
     ) -> bool {
         match self {
-            Obstacle::FanOut(fan_out) => deliveries.fan_outs.is_live(fan_out),
-            Obstacle::Memory => turn.is_out_of_memory(),
-            Obstacle::Mailboxes(shards) => peers.busy.congested & shards != 0,
-            Obstacle::Wide(shards) => peers.holds_wide(shards),
-            Obstacle::SlowConsumer(retries) => connections.parking.retries(Pause::SlowConsumer) == retries,
+            WaitReason::FanOut(fan_out) => deliveries.fan_outs.is_live(fan_out),
+            WaitReason::Memory => turn.is_out_of_memory(),
+            WaitReason::Mailboxes(shards) => peers.busy.congested & shards != 0,
+            WaitReason::Wide(shards) => peers.holds_wide(shards),
+            WaitReason::SlowConsumer(retries) => connections.parking.retries(Pause::SlowConsumer) == retries,
         }
     }
 }
@@ -110,7 +110,7 @@ impl Applying {
         let out = plan.homes().map(|home| (home, PagedDeque::default())).collect();
         let mut places_at = |home| Some(take(&mut kept.iter_mut().find(|(at, _)| *at == home)?.1));
         let places = plan.homes().map(|home| places_at(home).unwrap_or_default()).collect();
-        let (acks, obstacle, late) = (PagedDeque::default(), None, LateOnes::new());
+        let (acks, wait_reason, late) = (PagedDeque::default(), None, LateOnes::new());
         let concerned = 0;
         Applying {
             key,
@@ -120,7 +120,7 @@ impl Applying {
             plan,
             receipt,
             out,
-            obstacle,
+            wait_reason,
             late,
             places,
             transaction,

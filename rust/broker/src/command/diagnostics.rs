@@ -10,7 +10,7 @@ use super::Owners;
 use super::frame::Sent;
 use super::subscribe::Wanted;
 use crate::connection::flow::Flow;
-use crate::delivery::passing::Load;
+use crate::delivery::admission::Load;
 use crate::destination::{Kind, MONITOR};
 use crate::diag::inquiries::Purpose;
 use crate::ids::ConnKey;

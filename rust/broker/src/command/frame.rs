@@ -14,7 +14,7 @@ use super::{Owners, ack, subscribe};
 use crate::connection::flow::Flow;
 use crate::connection::login::Login;
 use crate::connection::pausing::Pause;
-use crate::delivery::passing::Load;
+use crate::delivery::admission::Load;
 use crate::destination::Kind;
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
@@ -85,9 +85,9 @@ impl Owners<'_> {
         if let Some(flow) = self.wait_for_mail(key) {
             return Some(flow);
         }
-        let waits = command != Command::Subscribe && self.connections.is_owed_accepted(key);
+        let waits = command != Command::Subscribe && self.connections.has_accepted_deferred(key);
         waits.then(|| {
-            self.connections.park(self.turn, key, Pause::Owed);
+            self.connections.park(self.turn, key, Pause::Deferred);
             Flow::Parked
         })
     }

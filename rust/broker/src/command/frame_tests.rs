@@ -123,10 +123,10 @@ fn a_subscription_ends_behind_what_its_connection_is_owed() {
         let base = &mut *fixture;
         base.connections.distribute(&mut base.turn);
     }
-    assert!(fixture.connections.is_owed(key));
-    assert!(fixture.connections.is_owed_accepted(key));
+    assert!(fixture.connections.has_deferred(key));
+    assert!(fixture.connections.has_accepted_deferred(key));
     assert_eq!(fixture.send(key, "UNSUBSCRIBE\nid:0\n\n"), Flow::Parked);
-    assert_eq!(fixture.conn(key).wait.pause(), Some(Pause::Owed));
+    assert_eq!(fixture.conn(key).wait.pause(), Some(Pause::Deferred));
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl Owners<'_> {
             if full {
                 self.delivery().change_full_of(index, Holdup::Outbox, false);
             }
-            self.delivery().forget_keeper(index);
+            self.delivery().forget_growing_queue(index);
         }
         self.delivery().forget_pulls_of(conn, key);
         self.delivery().forget_deferred_of(conn, key);

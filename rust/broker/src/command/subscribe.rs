@@ -227,7 +227,7 @@ impl Owners<'_> {
         (has_replay, is_news): (bool, bool),
         receipt: Option<&[u8]>,
     ) {
-        let backlog = has_replay.then_some(newcomer);
+        let replayed = has_replay.then_some(newcomer);
         // The own shard answers at once, unless it has messages to replay.
         let here = self.turn.id;
         let own = if has_replay { 0 } else { here.bit() };
@@ -237,7 +237,7 @@ impl Owners<'_> {
             self.queue().await_replay(destination, here, newcomer, to.map(AnswerTo::requester));
         }
         if self.turn.shards > 1 && (to.is_some() || is_news || has_replay) {
-            self.peers.tell_interest(self.router, destination, to, backlog);
+            self.peers.tell_interest(self.router, destination, to, replayed);
         }
         let subscription = &self.router.subscriptions[newcomer.key.index as usize];
         if let Some(filter) = subscription.filter_index() {

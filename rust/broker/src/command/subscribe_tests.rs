@@ -265,7 +265,7 @@ fn live_messages_wait_for_the_end_of_the_initial_replay() {
     let (key, publisher) = (fixture.client(), fixture.client());
     fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\nreceipt:r\n\n");
     let mail = fixture.mail_to_other();
-    let [Mail::Interest { backlog: Some(newcomer), .. }, ..] = &mail[..] else { panic!("{mail:?}") };
+    let [Mail::Interest { newcomer: Some(newcomer), .. }, ..] = &mail[..] else { panic!("{mail:?}") };
     let subscription = fixture.subscription(key, "0");
     assert_eq!(newcomer.key, subscription);
     send(&mut fixture, publisher, "/topic/a", "live");

@@ -52,7 +52,7 @@ pub struct Deferred {
 impl Conn {
     /// Whether messages of topics wait for room in its outbox.
     #[must_use]
-    pub fn is_owed(&self) -> bool {
+    pub fn has_deferred(&self) -> bool {
         self.output.deferred.as_ref().is_some_and(|deferred| deferred.has_topics())
     }
 }

@@ -160,18 +160,18 @@ struct OwnAnswers {
 
 impl OwnAnswers {
     fn are_exceeded(self, conn: &Conn) -> bool {
-        let (own, all) = owed(conn);
+        let (own, all) = pending_bytes(conn);
         own >= self.own || (own >= self.all.div_ceil(2) && all >= self.all)
     }
 
     fn are_relieved(self, conn: &Conn) -> bool {
-        let (own, all) = owed(conn);
+        let (own, all) = pending_bytes(conn);
         own < self.own / 2 && (all < self.all / 2 || own < self.all / 4)
     }
 }
 
 /// Bytes of answers that wait for a connection, and all bytes that wait.
-fn owed(conn: &Conn) -> (usize, usize) {
+fn pending_bytes(conn: &Conn) -> (usize, usize) {
     let waiting = conn.answers.bytes();
     (conn.output.outbox.answer_bytes() + waiting, conn.output.outbox.bytes() + waiting)
 }
@@ -189,7 +189,7 @@ mod tests {
         connections.table.get_mut(key).expect("an open connection")
     }
 
-    fn owe(connections: &mut Connections, key: ConnKey, bytes: usize) {
+    fn add_answers(connections: &mut Connections, key: ConnKey, bytes: usize) {
         let conn = connections.table.get_mut(key).expect("an open connection");
         conn.output
             .outbox
@@ -252,9 +252,9 @@ mod tests {
     fn a_connection_that_does_not_read_its_answers_is_not_read() {
         let config = Config { outbox_limit: 1000, ..Config::default() };
         let ((mut connections, keys), mut turn) = (connections(1), turn(config));
-        owe(&mut connections, keys[0], 999);
+        add_answers(&mut connections, keys[0], 999);
         assert!(!connections.hold_for_answers(&mut turn, keys[0]));
-        owe(&mut connections, keys[0], 1);
+        add_answers(&mut connections, keys[0], 1);
         assert!(connections.hold_for_answers(&mut turn, keys[0]));
         connections.note_answers_taken(&mut turn, keys[0]);
         assert_eq!(conn(&mut connections, keys[0]).wait.pause(), Some(Pause::Answers));
@@ -270,7 +270,7 @@ mod tests {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         connections.look_at_unfinished(&mut turn);
         let bite = connections.unfinished.bite();
-        owe(&mut connections, keys[0], bite);
+        add_answers(&mut connections, keys[0], bite);
         assert!(!connections.hold_for_answers(&mut turn, keys[0]));
         turn.memory.is_half_used = true;
         assert!(connections.hold_for_answers(&mut turn, keys[0]));

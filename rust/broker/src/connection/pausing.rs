@@ -36,7 +36,7 @@ pub enum Pause {
     Mail,
     /// Messages of topics, whose publishers have their RECEIPT, wait for room in the connection's own outbox; a frame
     /// that ends subscriptions has to wait until they are written.
-    Owed,
+    Deferred,
 }
 
 impl From<Holdup> for Pause {
@@ -44,7 +44,7 @@ impl From<Holdup> for Pause {
     fn from(holdup: Holdup) -> Self {
         match holdup {
             Holdup::Outbox => Pause::SlowConsumer,
-            Holdup::Keeper => Pause::Kept,
+            Holdup::GrowingQueue => Pause::Kept,
         }
     }
 }
@@ -59,7 +59,7 @@ impl Pause {
         Pause::Arriving,
         Pause::Answers,
         Pause::Mail,
-        Pause::Owed,
+        Pause::Deferred,
     ];
 }
 
@@ -136,7 +136,7 @@ impl Wait {
             return self.stopped_since_ms.map(|stopped_ms| stopped_ms.max(self.since_ms));
         }
         let is_bounded = matches!(self.question(), Some(Question::Commit(_)) | None);
-        let is_own = matches!(self.pause(), Some(Pause::Answers | Pause::Mail | Pause::Owed));
+        let is_own = matches!(self.pause(), Some(Pause::Answers | Pause::Mail | Pause::Deferred));
         self.since_ms().filter(|_| is_bounded && !is_own)
     }
 
@@ -163,7 +163,7 @@ impl Wait {
                 "messages with very many receivers are still being delivered"
             }
             Some(Reason::Room(Pause::Answers, _)) => "its own answers fill its outbox",
-            Some(Reason::Room(Pause::Owed, _)) => "earlier messages fill its outbox",
+            Some(Reason::Room(Pause::Deferred, _)) => "earlier messages fill its outbox",
             Some(Reason::Room(Pause::Mail, _)) => "memory_limit is near, and earlier messages wait",
             Some(Reason::Answer(Question::Commit(_))) => "a COMMIT waits for the homes of its queues",
             Some(Reason::Answer(Question::FanOut(_))) => {

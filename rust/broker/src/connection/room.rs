@@ -62,14 +62,14 @@ pub fn give_drop_notice(conn: &mut Conn, chunks: &mut ChunkPool, chunk: ChunkId,
 impl Connections {
     /// Whether messages of topics wait for room in a connection's outbox.
     #[must_use]
-    pub fn is_owed(&self, key: ConnKey) -> bool {
-        self.table.get(key).is_some_and(Conn::is_owed)
+    pub fn has_deferred(&self, key: ConnKey) -> bool {
+        self.table.get(key).is_some_and(Conn::has_deferred)
     }
 
     /// Whether deferred messages exist whose RECEIPT may have been sent: a connection that leaves gets them first.
     /// Those of publishers that wait for their RECEIPT are skipped.
     #[must_use]
-    pub fn is_owed_accepted(&self, key: ConnKey) -> bool {
+    pub fn has_accepted_deferred(&self, key: ConnKey) -> bool {
         let deferred = self.table.get(key).and_then(|conn| conn.output.deferred.as_ref());
         deferred.is_some_and(|deferred| deferred.accepted > 0)
     }

@@ -35,7 +35,7 @@ pub struct Progress {
     /// Messages of queues may have been written.
     pub may_settle: bool,
     /// Deliveries wait for room in the outbox.
-    pub is_owed: bool,
+    pub has_deferred: bool,
     /// The connection requests more of an initial replay.
     pub pulls: bool,
     /// Publishers are paused, because the outbox was full.
@@ -199,7 +199,7 @@ impl Connections {
         let waits = conn.wait.is_on();
         let mut progress = Progress {
             may_settle: written > 0 && conn.pending_writes.is_some(),
-            is_owed: conn.output.deferred.is_some(),
+            has_deferred: conn.output.deferred.is_some(),
             pulls: conn.pulls.is_some(),
             was_full: conn.output.full_since_ms.is_some(),
         };
@@ -342,7 +342,7 @@ mod tests {
         conn.socket = Socket::with_room(1);
         connections.control(&mut turn, keys[0], |out| out.extend_from_slice(b"ab"));
         let progress = connections.flush_one(&mut turn, keys[0]);
-        assert!(progress.may_settle && progress.was_full && !progress.is_owed && !progress.pulls);
+        assert!(progress.may_settle && progress.was_full && !progress.has_deferred && !progress.pulls);
         connections.table.get_mut(keys[0]).expect("an open connection").socket.script().is_broken = true;
         assert_eq!(connections.flush_one(&mut turn, keys[0]), Progress::default());
         let phase = connections.table.get(keys[0]).map(|conn| conn.life.phase);

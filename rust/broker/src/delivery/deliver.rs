@@ -43,14 +43,14 @@ pub struct EncodedSuffixes {
     /// The groups of its receivers, if they are many; the memory is reused for the next message.
     pub(crate) groups: Vec<GroupIndex>,
     /// The fan-out that defers the message for receivers with a full outbox.
-    pub(crate) owed: Option<FanOutKey>,
+    pub(crate) deferred: Option<FanOutKey>,
 }
 
 impl EncodedSuffixes {
     pub(crate) fn begin(&mut self) {
         self.ready = [false; 3];
         self.text = None;
-        self.owed = None;
+        self.deferred = None;
     }
 
     pub(crate) fn prepare(&mut self, message: &Message<'_>, version: Version, left_out: &mut u64) {
@@ -141,7 +141,7 @@ impl Owners<'_> {
                 [member] if reach.full == 0 && group.takes_all() => {
                     self.connections.distribute(self.turn);
                     self.deliver_to_one(message, index, member);
-                    return self.deliveries.suffixes.owed;
+                    return self.deliveries.suffixes.deferred;
                 }
                 _ => {}
             }
@@ -165,7 +165,7 @@ impl Owners<'_> {
         if reach.groups > 1 {
             self.deliveries.suffixes.groups = all;
         }
-        self.deliveries.suffixes.owed
+        self.deliveries.suffixes.deferred
     }
 
     fn extend_pending_range(&mut self, message: &Message<'_>, group: GroupIndex) {
@@ -268,7 +268,7 @@ impl Owners<'_> {
             match turn.config.slow_consumer {
                 _ if conn.life.leaving.is_some() => {}
                 SlowConsumer::Disconnect => connections.too_slow.push(key),
-                SlowConsumer::Block(_) => self.owe_at_once(message, member),
+                SlowConsumer::Block(_) => self.defer_copy_at_once(message, member),
                 SlowConsumer::DropOldest | SlowConsumer::DropNewest => {}
             }
             return;

@@ -28,7 +28,7 @@ const AT_ONCE_BYTES: usize = 1 << 20;
 /// The same for the number of groups.
 const AT_ONCE_GROUPS: usize = 2000;
 /// The share of `memory_limit` that deferred copies for one consumer may take for long while memory is short.
-const OWED_SHARE: u64 = 8;
+const DEFERRED_SHARE: u64 = 8;
 /// The estimated size of a frame besides the parts of the message, in bytes.
 const FRAME_BYTES: usize = 160;
 
@@ -166,7 +166,7 @@ impl Owners<'_> {
                 continue;
             }
             if self.is_blocked(member.conn) {
-                self.owe(member, key);
+                self.defer_copy(member, key);
             } else {
                 ready.push(member);
             }
@@ -197,7 +197,7 @@ impl Owners<'_> {
     }
 
     /// Defers the copy of a fan-out's message for one subscription.
-    fn owe(&mut self, member: Member, fan_out: FanOutKey) {
+    fn defer_copy(&mut self, member: Member, fan_out: FanOutKey) {
         let generation = self.connections.table.member_mut(member.conn).generation;
         self.turn.budget.deliveries += 1;
         self.deliveries.fan_outs.wait(fan_out);
@@ -207,16 +207,16 @@ impl Owners<'_> {
 
     /// Defers the copy of a message that is delivered to other subscriptions at once.
     #[cold]
-    pub fn owe_at_once(&mut self, message: &Message<'_>, member: Member) {
-        let key = match self.deliveries.suffixes.owed {
+    pub fn defer_copy_at_once(&mut self, message: &Message<'_>, member: Member) {
+        let key = match self.deliveries.suffixes.deferred {
             Some(key) => key,
             None => {
                 let options = options::options_in(message.headers, self.turn.now_ms);
                 self.begin_fan_out(OwnedMessage::with_options(message, &options), Vec::new(), 0)
             }
         };
-        self.deliveries.suffixes.owed = Some(key);
-        self.owe(member, key);
+        self.deliveries.suffixes.deferred = Some(key);
+        self.defer_copy(member, key);
     }
 
     /// Defers a delivery until a connection's outbox has room.
@@ -238,7 +238,8 @@ impl Owners<'_> {
     /// Schedules deferred deliveries of an outbox that is under half after a write.
     pub fn note_room(&mut self, key: ConnKey) {
         let (limit, now_ms) = (self.turn.config.outbox_limit, self.turn.now_ms);
-        let owed_max = usize::try_from(self.turn.config.memory_limit / OWED_SHARE).unwrap_or(usize::MAX);
+        let deferred_max =
+            usize::try_from(self.turn.config.memory_limit / DEFERRED_SHARE).unwrap_or(usize::MAX);
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let Some(deferred) = &mut conn.output.deferred else { return };
         if conn.output.outbox.bytes() > limit / 2 {
@@ -246,7 +247,7 @@ impl Owners<'_> {
         }
         // Its consumer reads, so its deadline starts anew, however much is deferred for it. But it gets no additional
         // time if memory is short because of that.
-        let is_too_much = self.turn.memory.is_short && deferred.len() * WAITING_BYTES > owed_max;
+        let is_too_much = self.turn.memory.is_short && deferred.len() * WAITING_BYTES > deferred_max;
         if let Some(since_ms) = conn.output.full_since_ms.as_mut().filter(|_| !is_too_much) {
             *since_ms = now_ms;
         }
@@ -295,14 +296,14 @@ impl Owners<'_> {
                 self.note_progress(key);
             }
             self.pull_soon(key); // all of them may have been obsolete, and then no write follows
-            return self.note_owed(key);
+            return self.resume_after_deferred(key);
         }
         if has_room {
             deferred.is_listed = true;
             self.connections.refill.push_back(key);
         }
         conn.output.deferred = Some(deferred);
-        self.note_owed(key);
+        self.resume_after_deferred(key);
     }
 
     fn deliver_waiting(&mut self, key: ConnKey, waiting: Waiting, prepared: &mut Option<FanOutKey>) {

@@ -49,7 +49,7 @@ impl Owners<'_> {
             self.queues.home.enqueue(queue, stored); // a durable subscription
             self.queue().count_visits();
             if self.turn.memory.is_short {
-                self.note_keeper(member.subscription.index, queue);
+                self.note_growing_queue(member.subscription.index, queue);
             }
             return;
         }
@@ -87,7 +87,7 @@ impl Owners<'_> {
             self.connections.newly_full.push(key);
         }
         if self.turn.memory.is_short {
-            self.note_keeper(member.subscription.index, queue);
+            self.note_growing_queue(member.subscription.index, queue);
         }
     }
 
@@ -102,10 +102,10 @@ impl Owners<'_> {
         self.turn.budget.change(conn.subscriptions.len());
         let waiting = self.waiting_bytes(key);
         let Some(conn) = self.connections.table.get_mut(key) else { return };
-        let owed = conn.is_owed();
+        let has_deferred = conn.has_deferred();
         // An outbox that is completely written is not flushed again, so its state would not be updated.
         let short = self.turn.memory.is_short && !conn.output.outbox.is_empty();
-        let full = waiting >= self.turn.config.outbox_limit || owed || short;
+        let full = waiting >= self.turn.config.outbox_limit || has_deferred || short;
         if !full {
             return;
         }
@@ -125,7 +125,10 @@ impl Owners<'_> {
     pub fn note_progress(&mut self, key: ConnKey) {
         let limit = self.turn.config.outbox_limit;
         let Some(conn) = self.connections.table.get(key) else { return };
-        if conn.output.full_since_ms.is_none() || conn.is_owed() || conn.output.outbox.bytes() >= limit / 2 {
+        if conn.output.full_since_ms.is_none()
+            || conn.has_deferred()
+            || conn.output.outbox.bytes() >= limit / 2
+        {
             return;
         }
         if !self.turn.budget.may_change() {
@@ -148,14 +151,14 @@ impl Owners<'_> {
         }
         for key in self.connections.table.keys() {
             let Some(conn) = self.connections.table.get_mut(key) else { continue };
-            let owed = conn.is_owed();
+            let has_deferred = conn.has_deferred();
             if conn.output.full_since_ms.take().is_some() {
                 self.change_full(key, false);
             }
             match policy {
-                _ if !owed => {}
+                _ if !has_deferred => {}
                 SlowConsumer::Disconnect => self.connections.too_slow.push(key),
-                _ => self.drop_owed(key),
+                _ => self.drop_deferred_topics(key),
             }
         }
     }
@@ -175,7 +178,7 @@ impl Owners<'_> {
         let filter = &mut self.router.filters[index as usize];
         let count = match holdup {
             Holdup::Outbox => &mut filter.full_local,
-            Holdup::Keeper => &mut filter.keepers_local,
+            Holdup::GrowingQueue => &mut filter.growing_local,
         };
         *count = if full { *count + 1 } else { *count - 1 };
         let count = *count;

@@ -1,7 +1,7 @@
 //! Reactions to memory usage: pauses publishers near `memory_limit`, and counts the memory of this shard.
 //!
 //! From 80 % of the limit, SENDs wait if their messages would be kept, until usage is under 70 %; from 95 %, all
-//! others wait too ([`super::passing`]). Meanwhile the largest outboxes count as full, so that their consumers read
+//! others wait too ([`super::admission`]). Meanwhile the largest outboxes count as full, so that their consumers read
 //! or are cut off.
 
 use super::Owners;
@@ -21,8 +21,8 @@ impl Owners<'_> {
     pub fn count_memory(&mut self) {
         let held = self.connections.chunks.held_bytes()
             + self.connections.input_bytes
-            + self.deliveries.passing.held_bytes()
-            + self.deliveries.keepers.held_bytes()
+            + self.deliveries.admission.held_bytes()
+            + self.deliveries.growing_queues.held_bytes()
             + self.router.held_bytes()
             + self.queues.home.held_bytes()
             + self.queues.consumers.held_bytes()
@@ -46,18 +46,18 @@ impl Owners<'_> {
     }
 
     /// Compares usage with `memory_limit`, and pauses or resumes publishers.
-    pub fn look_at_memory(&mut self) {
+    pub fn check_memory(&mut self) {
         let (held, limit) = (self.turn.held_bytes(), self.turn.memory_limit());
         let was_short = self.turn.memory.is_short;
         self.turn.memory.compare(held, limit);
         if was_short && !self.turn.memory.is_short {
-            self.let_all_pass();
+            self.admit_all();
         }
-        if self.deliveries.keepers.len() > 0 {
-            self.look_at_keepers();
+        if self.deliveries.growing_queues.len() > 0 {
+            self.check_growing_queues();
         }
         if self.turn.memory.is_short {
-            self.ask_who_may_pass();
+            self.request_allowances();
         }
         if self.turn.memory.is_short && self.turn.now_ms >= self.deliveries.next_outbox_check_ms {
             if !was_short {

@@ -9,16 +9,16 @@
 //! ```
 //! Operations that need several owners are methods of [`Owners`].
 
+pub mod admission;
+pub mod deferred;
 pub mod deliver;
 mod dispatch;
 pub mod fan_out;
 pub mod full;
+pub mod growing_queues;
 mod initial_replay;
-pub mod keepers;
 pub mod memory;
 mod orphans;
-pub mod owed;
-pub mod passing;
 pub mod publish;
 pub mod receive;
 mod replay;
@@ -28,9 +28,9 @@ mod round_trips;
 use std::collections::VecDeque;
 use std::mem::take;
 
+use self::admission::Admission;
 use self::deliver::EncodedSuffixes;
-use self::keepers::Keepers;
-use self::passing::Passing;
+use self::growing_queues::GrowingQueues;
 use self::returning::Returning;
 use self::round_trips::RoundTrips;
 use crate::connection::Connections;
@@ -65,9 +65,9 @@ pub struct Deliveries {
     /// Answers to frames of other shards that wait until the effects of earlier mail of those shards are complete.
     pub round_trips: RoundTrips,
     /// Admission of SENDs while memory is short.
-    pub(crate) passing: Passing,
+    pub(crate) admission: Admission,
     /// Subscriptions to topics whose private queue grows while memory is short.
-    pub(crate) keepers: Keepers,
+    pub(crate) growing_queues: GrowingQueues,
     /// The time of the next check of outboxes while memory is short.
     next_outbox_check_ms: u64,
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use stompica_proto::session::AckMode;
 
+use super::admission::Load;
 use super::fixture::{Fixture, OTHER, OWN, message};
-use super::passing::Load;
 use super::returning::Fate;
 use super::*;
 use crate::config::{Config, SlowConsumer};
@@ -15,10 +15,10 @@ use crate::connection::pausing::{Pause, Question};
 use crate::ids::{ConnKey, Subscriber, SubscriptionKey};
 use crate::mail::inbound::Inbound;
 use crate::mail::mailbox::Batch;
+use crate::queue::allowance::Allowance;
 use crate::queue::consumer_state::{Retries, SharedCredit};
 use crate::queue::mail::{AnswerNote, Note};
 use crate::queue::notes::Local;
-use crate::queue::passing::Allowance;
 use crate::requester::AnswerTo;
 use crate::router::Holdup;
 use crate::router::group::Place;
@@ -141,10 +141,12 @@ fn deferred_deliveries_follow_when_a_full_outbox_has_room() {
     fixture.connections.wait_for(&mut fixture.turn, conn, Question::FanOut(fan_out));
     let to = AnswerTo { shard: OWN, conn, token: 7, awaited: true };
     assert!(fixture.deliveries.fan_outs.attend(fan_out, conn, to.requester()).is_none());
-    assert!(fixture.connections.is_owed(conns[0]) && !fixture.connections.is_owed_accepted(conns[0]));
+    assert!(
+        fixture.connections.has_deferred(conns[0]) && !fixture.connections.has_accepted_deferred(conns[0])
+    );
     assert_eq!(fixture.write(conns[0], ROOM), ["a"]);
     assert_eq!(fixture.write(conns[0], ROOM), ["b"]);
-    assert!(fixture.deliveries.fan_outs.is_empty() && !fixture.connections.is_owed(conns[0]));
+    assert!(fixture.deliveries.fan_outs.is_empty() && !fixture.connections.has_deferred(conns[0]));
     assert!(
         matches!(fixture.notes.next_local(), Some(Local::Note(Note::Answer(AnswerNote::Applied(to, 7)))) if to == conn)
     );
@@ -158,7 +160,7 @@ fn the_end_of_a_connection_drops_its_deferred_deliveries_and_ends_waits_for_them
     let fan_out = fixture.deliver("/t", "b").expect("a fan-out of several turns");
     assert!(fixture.deliveries.fan_outs.is_live(fan_out));
     fixture.owners().forget_deferred(conn);
-    assert!(fixture.deliveries.fan_outs.is_empty() && !fixture.connections.is_owed(conn));
+    assert!(fixture.deliveries.fan_outs.is_empty() && !fixture.connections.has_deferred(conn));
 }
 
 #[test]
@@ -167,8 +169,8 @@ fn deliveries_dropped_by_a_reload_are_counted_and_later_ones_continue() {
     fixture.deliver("/t", "a");
     let fan_out = fixture.deliver("/t", "b").expect("a fan-out of several turns");
     fixture.deliveries.fan_outs.accept(fan_out);
-    fixture.connections.park(&mut fixture.turn, conn, Pause::Owed);
-    fixture.owners().drop_owed(conn);
+    fixture.connections.park(&mut fixture.turn, conn, Pause::Deferred);
+    fixture.owners().drop_deferred_topics(conn);
     assert_eq!(fixture.turn.counters.dropped, 1);
     assert_eq!(fixture.connections.undrained, [conn], "its connection is read again");
     assert_eq!(fixture.connections.table.get(conn).map(|conn| conn.output.dropped), Some(1));
@@ -282,7 +284,7 @@ fn a_message_for_a_full_outbox_is_deferred_and_requeued_with_its_subscription() 
     fixture.enqueue("/queue/a", &["a", "b", "c"]);
     let deferred = fixture.connections.table.get(conn).and_then(|conn| conn.output.deferred.as_ref());
     assert!(deferred.is_some_and(|deferred| deferred.len() == 2));
-    assert!(!fixture.connections.is_owed(conn), "its publishers do not wait");
+    assert!(!fixture.connections.has_deferred(conn), "its publishers do not wait");
     fixture.queues.home.detach(Subscriber { shard: OWN, key });
     fixture.owners().forget_deferred_of(conn, key);
     assert_eq!(fixture.waiting("/queue/a"), 2);
@@ -312,10 +314,10 @@ fn a_subscription_whose_queue_grows_stops_publishers_while_memory_is_short() {
     fixture.turn.memory.is_short = true;
     ["a", "b"].iter().for_each(|body| _ = fixture.deliver("/t", body));
     assert_eq!(fixture.told_full(), [("/t".to_owned(), true)]);
-    fixture.owners().look_at_keepers();
+    fixture.owners().check_growing_queues();
     assert!(fixture.told_full().is_empty(), "its queue still grows");
     fixture.turn.memory.is_short = false;
-    fixture.owners().look_at_keepers();
+    fixture.owners().check_growing_queues();
     assert_eq!(fixture.told_full(), [("/t".to_owned(), false)]);
 }
 
@@ -374,7 +376,7 @@ fn holding(bytes: i64) -> Fixture {
 
 fn hold(fixture: &mut Fixture, bytes: i64) {
     fixture.turn.totals.memory.store(bytes, Ordering::Relaxed);
-    fixture.owners().look_at_memory();
+    fixture.owners().check_memory();
 }
 
 /// The reason why a small SEND of a connection has to wait, if there is one.
@@ -393,7 +395,7 @@ fn a_send_waits_for_full_outboxes_mailboxes_and_memory() {
     let destination = fixture.router.destination(b"/t").expect("a topic");
     let load = Load { name: b"/t", destination, shards: 2, width: 1, is_full: true, bytes: 1, kept: false };
     fixture.peers.busy.congested = 2;
-    fixture.peers.busy.laden = 2;
+    fixture.peers.busy.saturated = 2;
     assert_eq!(fixture.owners().pause_for(conn, &load), Some(Pause::Mailbox));
     fixture.peers.busy.congested = 1;
     assert_eq!(fixture.owners().pause_for(conn, &load), Some(Pause::Wide));
@@ -438,7 +440,7 @@ fn the_home_of_a_remote_queue_is_asked_whether_a_send_may_pass() {
     }
     fixture.connections.park(&mut fixture.turn, conn, Pause::Kept);
     let hash = fixture.turn.hasher.hash_one(&b"/queue/far"[..]);
-    fixture.owners().let_pass(hash, Allowance { messages: 1, bytes: 10 }, true);
+    fixture.owners().admit(hash, Allowance { messages: 1, bytes: 10 }, true);
     assert_eq!(fixture.connections.undrained, [conn], "the connection retries");
     assert_eq!(pause(&mut fixture, conn, "/queue/far", 2), None);
     assert_eq!(pause(&mut fixture, conn, "/queue/far", 2), Some(Pause::Kept), "the allowance is used up");

@@ -200,7 +200,7 @@ impl Owners<'_> {
         telling.is_begun = true;
         while telling.audience.len() > 0 {
             if let Some(requester) = telling.audience.requesters.pop_front() {
-                self.tell_asker(requester, &telling.answer, &telling.headers);
+                self.answer_requester(requester, &telling.answer, &telling.headers);
             }
             if let Some(key) = telling.audience.watches.pop_front() {
                 self.push_answer(&telling.answer, &telling.headers, key);
@@ -228,7 +228,7 @@ impl Owners<'_> {
         }
     }
 
-    fn tell_asker(&mut self, requester: FrameRequester, answer: &Answer, headers: &[u8]) {
+    fn answer_requester(&mut self, requester: FrameRequester, answer: &Answer, headers: &[u8]) {
         let FrameRequester { number, conn, purpose } = requester;
         self.diagnostics.told = number;
         match purpose {

@@ -133,7 +133,7 @@ mod tests {
         let poll = Poll::new().expect("a poll");
         let mailbox = mailbox(&poll);
         let mut incoming = Incoming::default();
-        let notes = (1..=3).map(|hash| Note::from(MemoryNote::MayPass(Box::from([hash])))).collect();
+        let notes = (1..=3).map(|hash| Note::from(MemoryNote::AllowanceRequest(Box::from([hash])))).collect();
         mailbox.post(&mut vec![Mail::Queue(ShardId(1), notes), Mail::Batch(Arc::default())]);
         incoming.refill(&mailbox, 0);
         let Some(Next::Mail(Mail::Queue(from, notes))) = incoming.next() else { panic!("expected notes") };

@@ -57,7 +57,7 @@ pub enum Mail {
         /// The frame whose RECEIPT waits for this.
         reply: Option<Requester>,
         /// The new subscription, if it gets stale and retained messages.
-        backlog: Option<Newcomer>,
+        newcomer: Option<Newcomer>,
     },
     /// Notes of this shard about queues.
     Queue(ShardId, Vec<Note>),

@@ -29,7 +29,7 @@ pub(crate) struct Busy {
     /// Shards whose mailbox is above its limit.
     pub(crate) congested: u64,
     /// Shards that have enough wide messages to route.
-    pub(crate) laden: u64,
+    pub(crate) saturated: u64,
     /// One of them has accepted more wide messages in this turn.
     pub(crate) routed_on: bool,
     /// In this turn, waiting SENDs take precedence over COMMITs in the use of room for wide messages.
@@ -105,19 +105,19 @@ impl Peers {
     }
 
     /// Tells the other shards about the first subscription to a name or pattern here. `to` waits for their answers, and
-    /// `backlog` gets the stale and retained messages that they hold.
+    /// `newcomer` gets the stale and retained messages that they hold.
     pub fn tell_interest(
         &mut self,
         router: &Router,
         name: &[u8],
         to: Option<AnswerTo>,
-        backlog: Option<Newcomer>,
+        newcomer: Option<Newcomer>,
     ) {
         let name = router.shared_text(name);
         let to = to.filter(|to| to.awaited);
         self.tell_all(|from| {
             let reply = to.map(AnswerTo::requester);
-            Mail::Interest { from, name: Arc::clone(&name), interested: true, reply, backlog }
+            Mail::Interest { from, name: Arc::clone(&name), interested: true, reply, newcomer }
         });
     }
 
@@ -129,7 +129,7 @@ impl Peers {
             name: Arc::clone(name),
             interested: false,
             reply: None,
-            backlog: None,
+            newcomer: None,
         });
     }
 
@@ -157,7 +157,7 @@ impl Peers {
         let work = u32::try_from(work).unwrap_or(u32::MAX);
         for shard in self.others().filter(|shard| reach.remote & shard.bit() != 0) {
             if self.mailboxes[usize::from(shard.0)].add_work(work as usize) >= WIDE_WORK_MAX {
-                self.busy.laden |= shard.bit();
+                self.busy.saturated |= shard.bit();
             }
         }
         work
@@ -247,7 +247,7 @@ impl Peers {
 
     /// Records that another shard accepts wide messages again.
     pub fn routes_on(&mut self, shard: ShardId) {
-        self.busy.laden &= !shard.bit();
+        self.busy.saturated &= !shard.bit();
         self.busy.routed_on = true;
     }
 
@@ -267,7 +267,7 @@ impl Peers {
     /// Whether a COMMIT of a message that is wide on one of these shards has to wait.
     #[must_use]
     pub fn holds_wide(&self, shards: u64) -> bool {
-        self.busy.laden & shards != 0 || self.busy.sends_first
+        self.busy.saturated & shards != 0 || self.busy.sends_first
     }
 
     /// Whether every message that was mailed up to the end of a round has been routed.

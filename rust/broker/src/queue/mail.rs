@@ -4,7 +4,7 @@ use stompica_proto::ProtocolError;
 use stompica_proto::encode::Offender;
 
 use super::QueueKind;
-use super::passing::Allowance;
+use super::allowance::Allowance;
 use super::types::{Credit, Delivery, GivenBack, Progress};
 use super::unacked::Origin;
 use crate::collections::paged_deque::PagedDeque;
@@ -199,9 +199,9 @@ pub enum TransactionNote {
 #[derive(Debug)]
 pub enum MemoryNote {
     /// Ask how many messages to this name would be delivered at once.
-    MayPass(Box<[u8]>),
+    AllowanceRequest(Box<[u8]>),
     /// So many messages to the name with this hash would be delivered at once.
-    Passes(u64, Allowance),
+    AllowanceGrant(u64, Allowance),
 }
 
 /// A query about the state of the broker, or one shard's part of the answer.

@@ -18,6 +18,7 @@
 //! | durable | a durable subscription | yes | UNSUBSCRIBE |
 //! | private | a subscription to a topic that acknowledges | yes | with the subscription |
 
+pub mod allowance;
 mod attach;
 mod congestion;
 pub mod consumer_state;
@@ -33,7 +34,6 @@ mod lifetime;
 pub mod mail;
 pub mod notes;
 pub mod orphans;
-pub mod passing;
 mod patterns;
 pub mod pending;
 pub mod prepared;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use stompica_proto::encode::{Message, Offender};
 use stompica_proto::error::Code;
 
+use super::allowance::Allowance;
 use super::home::Home;
 use super::mail::{
     AnswerNote, Attach, ConsumerNote, HomeNote, MemoryNote, Note, Placed, ReplayNote, Reservation, Source,
@@ -13,7 +14,6 @@ use super::mail::{
 };
 use super::notes::{Local, Notes};
 use super::orphans::Orphans;
-use super::passing::Allowance;
 use super::queues::Queues;
 use super::replay::Newcomer;
 use super::stale::StaleCounts;
@@ -112,7 +112,9 @@ fn describe(note: Note) -> String {
             format!("enqueue to {}", String::from_utf8_lossy(stored.destination()))
         }
         Note::Replay(ReplayNote::InterestAck(_)) => "interest ack".to_owned(),
-        Note::Memory(MemoryNote::Passes(_, Allowance { messages, .. })) => format!("passes {messages}"),
+        Note::Memory(MemoryNote::AllowanceGrant(_, Allowance { messages, .. })) => {
+            format!("allowance {messages}")
+        }
         other => format!("{other:?}"),
     }
 }
@@ -452,11 +454,11 @@ fn a_transaction_without_room_is_refused_and_reserves_nothing() {
 #[test]
 fn a_home_tells_how_many_messages_it_would_deliver_at_once() {
     let mut world = World::new(2, Config::default());
-    world.owners().read(OTHER, MemoryNote::MayPass(b"/queue/a".as_slice().into()).into());
+    world.owners().read(OTHER, MemoryNote::AllowanceRequest(b"/queue/a".as_slice().into()).into());
     assert!(world.remote().is_empty(), "the queue has no consumer");
     world.attach(subscriber(OWN, 0), queue(b"/queue/a"), frame(1));
-    world.owners().read(OTHER, MemoryNote::MayPass(b"/queue/a".as_slice().into()).into());
-    assert_eq!(world.remote(), ["passes 10"]);
+    world.owners().read(OTHER, MemoryNote::AllowanceRequest(b"/queue/a".as_slice().into()).into());
+    assert_eq!(world.remote(), ["allowance 10"]);
 }
 
 #[test]

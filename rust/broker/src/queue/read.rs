@@ -30,8 +30,8 @@ impl Owners<'_> {
             Note::Home(note) => self.read_home_note(note),
             Note::Replay(note) => self.read_replay_note(note),
             Note::Transaction(note) => self.read_transaction_note(from, note),
-            Note::Memory(MemoryNote::MayPass(name)) => self.tell_allowance(from, &name),
-            Note::Memory(MemoryNote::Passes(..))
+            Note::Memory(MemoryNote::AllowanceRequest(name)) => self.tell_allowance(from, &name),
+            Note::Memory(MemoryNote::AllowanceGrant(..))
             | Note::Consumer(_)
             | Note::Answer(_)
             | Note::Diagnostics(_) => self.notes.tell(self.turn.id, note),

@@ -25,7 +25,7 @@ impl Router {
         } else if let Some(filter) = known {
             self.filters[filter as usize].remote &= !shard.bit();
             self.filters[filter as usize].full_remote &= !shard.bit();
-            self.filters[filter as usize].keepers_remote &= !shard.bit();
+            self.filters[filter as usize].growing_remote &= !shard.bit();
             self.filters[filter as usize].set_width(shard, 0);
             self.remove_filter_if_unused(filter);
         }
@@ -37,7 +37,7 @@ impl Router {
             let filter = &mut self.filters[filter as usize];
             let shards = match holdup {
                 Holdup::Outbox => &mut filter.full_remote,
-                Holdup::Keeper => &mut filter.keepers_remote,
+                Holdup::GrowingQueue => &mut filter.growing_remote,
             };
             *shards = if full { *shards | shard.bit() } else { *shards & !shard.bit() };
         }

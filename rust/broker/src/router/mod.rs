@@ -81,9 +81,9 @@ pub struct Filter {
     /// Other shards with a full outbox among its receivers.
     pub full_remote: u64,
     /// The number of local subscriptions whose private queue grows while memory is short.
-    pub keepers_local: u32,
+    pub growing_local: u32,
     /// Other shards that have such subscriptions.
-    pub keepers_remote: u64,
+    pub growing_remote: u64,
     /// Other shards where a message to it is much work, with the maximum number of deliveries there.
     pub widths: Vec<(ShardId, u32)>,
     /// The maximum number of deliveries here that the other shards know; 0: few.
@@ -96,7 +96,7 @@ pub enum Holdup {
     /// An outbox is full.
     Outbox,
     /// Memory is short, and the private queue of a subscription grows.
-    Keeper,
+    GrowingQueue,
 }
 
 /// The effect of a change of subscriptions on the other shards.
@@ -264,8 +264,8 @@ impl Router {
             remote: 0,
             full_local: 0,
             full_remote: 0,
-            keepers_local: 0,
-            keepers_remote: 0,
+            growing_local: 0,
+            growing_remote: 0,
             widths: Vec::new(),
             width_told: 0,
         }) as FilterIndex;

@@ -177,10 +177,10 @@ impl Router {
 
     /// Whether the private queue of a matching subscription, here or on another shard, grows while memory is short.
     #[must_use]
-    pub fn has_keeper(&self, destination: Destination) -> bool {
+    pub fn has_growing_queue(&self, destination: Destination) -> bool {
         let mut kept = false;
         self.each_filter(destination, |filter| {
-            kept |= filter.keepers_local > 0 || filter.keepers_remote != 0
+            kept |= filter.growing_local > 0 || filter.growing_remote != 0
         });
         kept
     }

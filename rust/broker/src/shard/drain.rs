@@ -125,7 +125,7 @@ impl Shard {
         let (closed, _) = self.close_those(waits_for_room);
         if closed > 0 {
             self.turn.log(Level::Warn, || {
-                format!("draining: {closed} connections closed whose frames still waited for room")
+                format!("draining: {closed} connections closed with frames that waited for room")
             });
         }
     }
@@ -133,10 +133,10 @@ impl Shard {
     /// Closes open connections, as many as one turn allows; before `last_words_ms`, only those without pending
     /// deliveries.
     fn close_some(&mut self, is_late: bool) {
-        let (_, owed) = self.close_those(|conn| is_late || !conn.is_owed());
-        if owed > 0 {
+        let (_, lossy) = self.close_those(|conn| is_late || !conn.has_deferred());
+        if lossy > 0 {
             self.turn.log(Level::Warn, || {
-                format!("draining: {owed} connections closed for whose outboxes messages still waited")
+                format!("draining: {lossy} connections closed with undelivered messages")
             });
         }
     }
@@ -144,17 +144,17 @@ impl Shard {
     /// Returns how many were closed, and how many of them lost pending deliveries.
     fn close_those(&mut self, chosen: impl Fn(&Conn) -> bool) -> (usize, usize) {
         let open = self.connections.table.iter().filter(|(_, conn)| conn.life.is_open() && chosen(conn));
-        let (mut closed, mut owed, before) = (0, 0, self.turn.budget.visited());
+        let (mut closed, mut lossy, before) = (0, 0, self.turn.budget.visited());
         for key in open.map(|(key, _)| key).collect::<Vec<_>>() {
             if !self.turn.budget.may_end_more(before) {
                 break;
             }
             self.turn.budget.end_connection();
-            owed += usize::from(self.connections.is_owed(key));
+            lossy += usize::from(self.connections.has_deferred(key));
             self.connections.begin_close(&mut self.turn, key, GOING_AWAY, "the broker is shutting down");
             closed += 1;
         }
-        (closed, owed)
+        (closed, lossy)
     }
 
     /// Whether connections remain that have to be closed.
@@ -162,7 +162,7 @@ impl Shard {
         self.draining.as_ref().is_some_and(|draining| {
             let is_impatient = self.turn.now_ms >= draining.impatient_ms;
             let is_late = self.turn.now_ms >= draining.last_words_ms;
-            let is_chosen = |conn: &Conn| match draining.closing && (is_late || !conn.is_owed()) {
+            let is_chosen = |conn: &Conn| match draining.closing && (is_late || !conn.has_deferred()) {
                 true => true,
                 false => is_impatient && waits_for_room(conn),
             };
@@ -209,7 +209,7 @@ impl Shard {
 
 /// Whether a connection's next frame waits for room that other connections have to make.
 fn waits_for_room(conn: &Conn) -> bool {
-    conn.wait.pause().is_some_and(|pause| pause != Pause::Owed)
+    conn.wait.pause().is_some_and(|pause| pause != Pause::Deferred)
 }
 
 /// Whether all frames of this connection are handled, and no RECEIPT is pending.

@@ -275,12 +275,12 @@ impl Shard {
     /// some.
     pub(super) fn flush(&mut self) {
         for key in self.connections.take_dirty() {
-            let Progress { may_settle, is_owed, pulls, was_full } =
+            let Progress { may_settle, has_deferred, pulls, was_full } =
                 self.connections.flush_one(&mut self.turn, key);
             if may_settle {
                 self.delivery().note_written(key); // written messages are consumed before the connection may end
             }
-            if is_owed {
+            if has_deferred {
                 self.delivery().note_room(key);
             }
             if pulls {

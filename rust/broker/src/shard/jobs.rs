@@ -15,8 +15,8 @@ impl Shard {
 
     /// Whether a COMMIT that waits can continue.
     fn may_apply(&self, applying: &Applying) -> bool {
-        let obstacle = applying.obstacle;
-        obstacle.is_none_or(|it| !it.stands(&self.turn, &self.connections, &self.deliveries, &self.peers))
+        let wait_reason = applying.wait_reason;
+        wait_reason.is_none_or(|it| !it.stands(&self.turn, &self.connections, &self.deliveries, &self.peers))
     }
 
     /// Continues COMMITs whose wait is over.

@@ -68,9 +68,9 @@ impl Shard {
                 self.peers.inbound.batches.push_back(Inbound { batch, round, newest, next: 0, behind: None });
             }
             Mail::Accepted(accepted) => self.adopt(accepted),
-            Mail::Interest { from, name, interested, reply, backlog } => {
+            Mail::Interest { from, name, interested, reply, newcomer } => {
                 self.read_interest(&name, from, interested);
-                match (backlog, reply) {
+                match (newcomer, reply) {
                     (Some(newcomer), reply) => self.queue().await_replay(&name, from, newcomer, reply),
                     (None, Some(requester)) => self.notes.answer(requester, Ok(())),
                     (None, None) => {}

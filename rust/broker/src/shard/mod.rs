@@ -175,7 +175,7 @@ impl Shard {
         self.queues.home.set_time(self.turn.now_ms);
         self.turn.budget = Budget::default();
         self.note_readiness(events);
-        self.delivery().look_at_memory();
+        self.delivery().check_memory();
         self.connections.look_at_unfinished(&mut self.turn);
         self.take_mail();
         self.proceed_with_jobs();

@@ -58,8 +58,8 @@ impl Shard {
         match note {
             Note::Consumer(note) => self.delivery().read_consumer_note(from, note),
             Note::Answer(note) => self.read_answer_note(from, note),
-            Note::Memory(MemoryNote::Passes(hash, allowance)) => {
-                self.delivery().let_pass(hash, allowance, true)
+            Note::Memory(MemoryNote::AllowanceGrant(hash, allowance)) => {
+                self.delivery().admit(hash, allowance, true)
             }
             Note::Diagnostics(DiagnosticsNote::Diagnose(query, number)) => {
                 self.diag().survey(query, ReportTo::Shard(from, number));
@@ -70,7 +70,7 @@ impl Shard {
             note @ (Note::Home(_)
             | Note::Replay(_)
             | Note::Transaction(_)
-            | Note::Memory(MemoryNote::MayPass(_))) => self.queue().read(from, note),
+            | Note::Memory(MemoryNote::AllowanceRequest(_))) => self.queue().read(from, note),
         }
         self.queue().count_visits();
     }
@@ -92,7 +92,7 @@ impl Shard {
     pub(super) fn carry_out_for_connection(&mut self, effect: Effect) {
         match effect {
             Effect::RetriesCommit => self.begin_jobs(),
-            Effect::StopsWaiting(key) => self.deliveries.passing.leave(key),
+            Effect::StopsWaiting(key) => self.deliveries.admission.leave(key),
             Effect::AbandonsCommit(commit) => self.command().forget_commit(*commit),
             Effect::DiscardsTransactions(open) => self.command().discard_transactions(Some(open)),
             Effect::Leaves(key) => self.proceed_with_leaving(key),

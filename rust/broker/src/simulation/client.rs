@@ -170,9 +170,9 @@ impl Client {
     /// # Panics
     /// If a receipt is missing.
     pub fn check_receipts(&self) {
-        let is_owed = !self.may_lack_answers && !self.is_closed && self.unsent.is_empty();
+        let is_due = !self.may_lack_answers && !self.is_closed && self.unsent.is_empty();
         assert!(
-            self.expected_receipts.is_empty() || !is_owed,
+            self.expected_receipts.is_empty() || !is_due,
             "RECEIPTs {:?} are missing",
             self.expected_receipts
         );

@@ -156,12 +156,12 @@ fn deferred_messages_that_have_expired_are_dropped_and_counted() {
     }
     broker.advance_ms(600);
     let conns = broker.threads[0].shard.connections.table.iter();
-    let owed: usize = conns.filter_map(|(_, it)| it.output.deferred.as_ref()).map(|it| it.len()).sum();
+    let deferred: usize = conns.filter_map(|(_, it)| it.output.deferred.as_ref()).map(|it| it.len()).sum();
     let expired = broker.threads[0].shard.turn.counters.expired;
     exchange(&mut broker, &mut reader);
     assert!(broker.threads[0].shard.deliveries.fan_outs.is_empty());
-    assert_eq!(broker.threads[0].shard.turn.counters.expired - expired, owed as u64);
-    assert!(owed > 0 && messages(&reader) < 2 * sent);
+    assert_eq!(broker.threads[0].shard.turn.counters.expired - expired, deferred as u64);
+    assert!(deferred > 0 && messages(&reader) < 2 * sent);
 }
 
 #[test]
@@ -258,11 +258,11 @@ fn a_drain_delivers_deferred_messages_to_clients_that_read() {
     }
     broker.run_until_idle();
     let mut publisher = connect(&mut broker, 0);
-    let is_owed = |broker: &SimulatedBroker| {
-        broker.threads[0].shard.connections.table.iter().any(|(_, conn)| conn.is_owed())
+    let has_deferred = |broker: &SimulatedBroker| {
+        broker.threads[0].shard.connections.table.iter().any(|(_, conn)| conn.has_deferred())
     };
     let mut sent = 0;
-    while !is_owed(&broker) {
+    while !has_deferred(&broker) {
         for name in ["a", "b"].repeat(10) {
             let (receipt, body) = (publisher.expect_receipt(), "x".repeat(1000));
             let send = format!("SEND\ndestination:/topic/{name}\nreceipt:{receipt}\n\n{body}\0");
@@ -275,7 +275,7 @@ fn a_drain_delivers_deferred_messages_to_clients_that_read() {
     broker.shared.mailboxes[0].post(&mut vec![Mail::Drain]);
     broker.run_until_idle();
     publisher.read(usize::MAX);
-    assert!(is_owed(&broker), "no client has read");
+    assert!(has_deferred(&broker), "no client has read");
     let mut rounds = 0;
     while !readers.iter().all(Client::is_closed) && rounds < 10_000 {
         readers.iter_mut().for_each(|reader| _ = reader.read(usize::MAX));

@@ -65,7 +65,7 @@ fn everything_arrives(broker: &mut SimulatedBroker, [publisher, many, ..]: &mut 
     exchange(broker, publisher);
     publisher.check_receipts();
     assert_eq!(broker.snapshot().wide_deliveries, 0);
-    assert!(broker.threads.iter().all(|thread| thread.shard.peers.busy.laden == 0));
+    assert!(broker.threads.iter().all(|thread| thread.shard.peers.busy.saturated == 0));
 }
 
 /// Checks that a bystander's message is delivered soon, and that all wide messages arrive.
@@ -116,14 +116,14 @@ fn a_publisher_continues_when_the_wide_subscriptions_end() {
         publisher.read(usize::MAX);
     }
     assert!(
-        broker.threads[0].shard.peers.busy.laden != 0 && broker.snapshot().wide_deliveries > 0,
+        broker.threads[0].shard.peers.busy.saturated != 0 && broker.snapshot().wide_deliveries > 0,
         "it waits"
     );
     broker.turn(1);
     drop(many);
     exchange(&mut broker, &mut publisher);
     publisher.check_receipts();
-    assert_eq!((broker.snapshot().wide_deliveries, broker.threads[0].shard.peers.busy.laden), (0, 0));
+    assert_eq!((broker.snapshot().wide_deliveries, broker.threads[0].shard.peers.busy.saturated), (0, 0));
     let shard = &mut broker.threads[0].shard;
     let destination = shard.router.destination(b"/topic/wide").expect("a name");
     assert_eq!(shard.router.reach(destination).width, 0);

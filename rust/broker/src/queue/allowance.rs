@@ -121,7 +121,7 @@ impl Owners<'_> {
         self.turn.budget.visit(1);
         if let Some(allowance) = self.allowance_of(name) {
             let hash = self.turn.hasher.hash_one(name);
-            self.notes.tell(from, MemoryNote::Passes(hash, allowance));
+            self.notes.tell(from, MemoryNote::AllowanceGrant(hash, allowance));
         }
     }
 }

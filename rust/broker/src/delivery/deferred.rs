@@ -11,10 +11,10 @@ use crate::turn::jobs::Job;
 
 impl Owners<'_> {
     /// Lets a frame that waits for all deferred deliveries continue if none is left, after some were removed.
-    pub fn note_owed(&mut self, key: ConnKey) {
+    pub fn resume_after_deferred(&mut self, key: ConnKey) {
         let waits =
-            self.connections.table.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Owed));
-        if waits && !self.connections.is_owed_accepted(key) {
+            self.connections.table.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Deferred));
+        if waits && !self.connections.has_accepted_deferred(key) {
             self.connections.unpark(self.turn, key);
         }
     }
@@ -29,17 +29,17 @@ impl Owners<'_> {
     }
 
     /// Drops the deferred messages of topics of a connection, and counts them as dropped.
-    pub fn drop_owed(&mut self, key: ConnKey) {
+    pub fn drop_deferred_topics(&mut self, key: ConnKey) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let Some(deferred) = &mut conn.output.deferred else { return };
-        let owed = deferred.take_topics();
+        let topics = deferred.take_topics();
         if deferred.is_empty() {
             conn.output.deferred = None;
         }
-        conn.output.dropped = conn.output.dropped.saturating_add(owed.len() as u32);
-        self.turn.counters.dropped += owed.len() as u64;
-        self.drop_deferred(Box::new(owed));
-        self.note_owed(key);
+        conn.output.dropped = conn.output.dropped.saturating_add(topics.len() as u32);
+        self.turn.counters.dropped += topics.len() as u64;
+        self.drop_deferred(Box::new(topics));
+        self.resume_after_deferred(key);
     }
 
     /// Drops deferred messages over as many turns as it takes: they may be millions of copies.

@@ -15,14 +15,14 @@ const TURN_MAX: usize = 256;
 
 /// The subscriptions whose private queue grows while memory is short.
 #[derive(Debug, Default)]
-pub(crate) struct Keepers {
+pub(crate) struct GrowingQueues {
     /// Their queues, and their places in the round.
     pub(crate) queues: HashMap<SubscriptionIndex, (QueueKey, u64)>,
     /// The order in which they are checked.
     pub(crate) round: Line<SubscriptionIndex>,
 }
 
-impl Keepers {
+impl GrowingQueues {
     /// Adds a subscription; false if it was there already.
     pub(crate) fn add(&mut self, subscription: SubscriptionIndex, queue: QueueKey) -> bool {
         let Entry::Vacant(slot) = self.queues.entry(subscription) else { return false };
@@ -61,29 +61,31 @@ impl Keepers {
 
 impl Owners<'_> {
     /// Records that a message was queued for a subscription while memory is short.
-    pub fn note_keeper(&mut self, subscription: SubscriptionIndex, queue: QueueKey) {
-        if self.queues.home.allowance(queue).is_none() && self.deliveries.keepers.add(subscription, queue) {
-            self.change_full_of(subscription, Holdup::Keeper, true);
+    pub fn note_growing_queue(&mut self, subscription: SubscriptionIndex, queue: QueueKey) {
+        if self.queues.home.allowance(queue).is_none()
+            && self.deliveries.growing_queues.add(subscription, queue)
+        {
+            self.change_full_of(subscription, Holdup::GrowingQueue, true);
         }
     }
 
     /// Removes a subscription to a topic, which has ended or whose queue is delivered again.
-    pub fn forget_keeper(&mut self, subscription: SubscriptionIndex) {
-        if self.deliveries.keepers.remove(subscription) {
-            self.change_full_of(subscription, Holdup::Keeper, false);
+    pub fn forget_growing_queue(&mut self, subscription: SubscriptionIndex) {
+        if self.deliveries.growing_queues.remove(subscription) {
+            self.change_full_of(subscription, Holdup::GrowingQueue, false);
         }
     }
 
     /// Resumes publishers to subscriptions whose queue delivers new messages again, or to all once memory is not
     /// short.
-    pub fn look_at_keepers(&mut self) {
-        for _ in 0..self.deliveries.keepers.len().min(TURN_MAX) {
+    pub fn check_growing_queues(&mut self) {
+        for _ in 0..self.deliveries.growing_queues.len().min(TURN_MAX) {
             self.turn.budget.visit(1);
-            let Some((subscription, queue)) = self.deliveries.keepers.next() else { break };
+            let Some((subscription, queue)) = self.deliveries.growing_queues.next() else { break };
             let keeps =
                 self.queues.home.queue(queue).is_some() && self.queues.home.allowance(queue).is_none();
             if !(keeps && self.turn.memory.is_short) {
-                self.forget_keeper(subscription);
+                self.forget_growing_queue(subscription);
             }
         }
     }
@@ -96,25 +98,25 @@ mod tests {
     #[test]
     fn each_subscription_is_checked_in_turn_until_it_is_removed() {
         let queue = QueueKey { index: 7, generation: 1 };
-        let mut keepers = Keepers::default();
-        assert!(keepers.add(1, queue) && keepers.add(2, queue) && !keepers.add(1, queue));
-        let seen: Vec<_> = (0..3).filter_map(|_| keepers.next()).map(|(at, _)| at).collect();
+        let mut growing = GrowingQueues::default();
+        assert!(growing.add(1, queue) && growing.add(2, queue) && !growing.add(1, queue));
+        let seen: Vec<_> = (0..3).filter_map(|_| growing.next()).map(|(at, _)| at).collect();
         assert_eq!(seen, [1, 2, 1]);
-        assert!(keepers.remove(2) && !keepers.remove(2));
-        assert_eq!((keepers.next(), keepers.len()), (Some((1, queue)), 1));
-        assert!(keepers.held_bytes() > 0 && keepers.remove(1));
-        assert_eq!((keepers.next(), keepers.round.len(), keepers.held_bytes()), (None, 0, 0));
+        assert!(growing.remove(2) && !growing.remove(2));
+        assert_eq!((growing.next(), growing.len()), (Some((1, queue)), 1));
+        assert!(growing.held_bytes() > 0 && growing.remove(1));
+        assert_eq!((growing.next(), growing.round.len(), growing.held_bytes()), (None, 0, 0));
     }
 
     #[test]
     fn a_subscription_added_repeatedly_is_checked_once_a_round() {
         let queue = QueueKey { index: 7, generation: 1 };
-        let mut keepers = Keepers::default();
+        let mut growing = GrowingQueues::default();
         for _ in 0..10 {
-            assert!(keepers.add(1, queue) && keepers.remove(1) && keepers.add(1, queue));
-            assert!(keepers.add(2, queue) && keepers.remove(2) && keepers.remove(1));
+            assert!(growing.add(1, queue) && growing.remove(1) && growing.add(1, queue));
+            assert!(growing.add(2, queue) && growing.remove(2) && growing.remove(1));
         }
-        assert!(keepers.add(1, queue) && keepers.add(2, queue));
-        assert_eq!((keepers.len(), keepers.round.len()), (2, 2));
+        assert!(growing.add(1, queue) && growing.add(2, queue));
+        assert_eq!((growing.len(), growing.round.len()), (2, 2));
     }
 }

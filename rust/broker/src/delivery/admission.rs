@@ -4,7 +4,7 @@
 //! ```text
 //! SEND ─► topic: admitted, unless a subscription's private queue would keep it
 //!      ─► queue: does a consumer have credit? ── its home is here ──► check
-//!                                             └─ elsewhere ─► MayPass ─► home ─► Passes: number of messages
+//!                                             └─ elsewhere ─► AllowanceRequest ─► home ─► AllowanceGrant: number of messages
 //! ```
 //! A SEND to a queue that would keep it waits ([`Pause::Kept`]); its home is asked again until the SEND is admitted,
 //! or memory is free again. So a queue that nobody reads stops only its own publishers.
@@ -17,8 +17,8 @@ use crate::collections::line::Line;
 use crate::connection::pausing::Pause;
 use crate::destination::Kind;
 use crate::ids::{ConnKey, ShardId};
+use crate::queue::allowance::Allowance;
 use crate::queue::mail::MemoryNote;
-use crate::queue::passing::Allowance;
 use crate::router::Destination;
 use crate::text::{BLOCK_BYTES, Text};
 
@@ -66,7 +66,7 @@ pub(crate) struct Waiting {
 /// Names that may be sent to while memory is short, and the SENDs that wait; by the hash of the name. A connection
 /// waits for at most one name, and a name is removed with the last connection that waits for it.
 #[derive(Debug, Default)]
-pub(crate) struct Passing {
+pub(crate) struct Admission {
     pub(crate) grants: HashMap<u64, Allowance>,
     pub(crate) waiting: HashMap<u64, Waiting>,
     /// The name that each connection waits for, and its place there.
@@ -76,7 +76,7 @@ pub(crate) struct Passing {
     pub(crate) next_round_ms: u64,
 }
 
-impl Passing {
+impl Admission {
     /// Takes one message from the allowance of a home; false if it is used up.
     pub(crate) fn take(&mut self, hash: u64, bytes: usize) -> bool {
         let Some(grant) = self.grants.get_mut(&hash) else { return false };
@@ -160,7 +160,7 @@ impl Passing {
 
     /// Ends all waits when memory is free again.
     pub(crate) fn clear(&mut self) {
-        *self = Passing::default();
+        *self = Admission::default();
     }
 
     /// The approximate memory of its tables; the names are counted separately.
@@ -179,7 +179,7 @@ impl Owners<'_> {
     pub fn pause_for(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Pause> {
         if load.shards & self.peers.busy.congested != 0 {
             Some(Pause::Mailbox)
-        } else if load.width > 0 && load.shards & self.peers.busy.laden != 0 {
+        } else if load.width > 0 && load.shards & self.peers.busy.saturated != 0 {
             Some(Pause::Wide)
         } else if load.is_full {
             Some(Pause::SlowConsumer)
@@ -212,7 +212,7 @@ impl Owners<'_> {
             Some(Pause::Memory)
         } else if self.may_exceed(key) {
             None
-        } else if !load.kept && self.passes_straight(key, load) {
+        } else if !load.kept && self.is_admitted(key, load) {
             (!fits).then_some(Pause::Memory)
         } else {
             Some(Pause::Kept)
@@ -222,32 +222,32 @@ impl Owners<'_> {
     }
 
     /// Whether no shard will keep the message; if it has to wait for that, its connection is remembered.
-    fn passes_straight(&mut self, key: ConnKey, load: &Load<'_>) -> bool {
+    fn is_admitted(&mut self, key: ConnKey, load: &Load<'_>) -> bool {
         let Destination { kind, home, .. } = load.destination;
         match kind {
             Kind::Queue | Kind::WorkerTopic | Kind::TemporaryQueue => {}
             _ => {
                 let destination = load.destination;
                 return !self.queue().waits_for_subscriber(destination)
-                    && !self.router.has_keeper(destination);
+                    && !self.router.has_growing_queue(destination);
             }
         }
         let hash = self.turn.hasher.hash_one(load.name);
         let passes = match home == self.turn.id {
             true => self.queue().allowance_of(load.name).is_some(),
-            false => self.deliveries.passing.take(hash, load.bytes),
+            false => self.deliveries.admission.take(hash, load.bytes),
         };
         if passes {
-            self.deliveries.passing.leave(key);
-        } else if self.deliveries.passing.wait(hash, load.name, home, key) && home != self.turn.id {
-            self.notes.tell(home, MemoryNote::MayPass(load.name.into()));
+            self.deliveries.admission.leave(key);
+        } else if self.deliveries.admission.wait(hash, load.name, home, key) && home != self.turn.id {
+            self.notes.tell(home, MemoryNote::AllowanceRequest(load.name.into()));
         }
         passes
     }
 
     /// Makes connections that wait for a name retry, as many as the allowance permits.
-    pub fn let_pass(&mut self, hash: u64, allowance: Allowance, remember: bool) {
-        for key in self.deliveries.passing.allow(hash, allowance, remember) {
+    pub fn admit(&mut self, hash: u64, allowance: Allowance, remember: bool) {
+        for key in self.deliveries.admission.allow(hash, allowance, remember) {
             if self.connections.table.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Kept)) {
                 self.connections.unpark(self.turn, key);
             }
@@ -255,20 +255,20 @@ impl Owners<'_> {
     }
 
     /// Asks homes again for the names that SENDs wait for.
-    pub fn ask_who_may_pass(&mut self) {
-        for (hash, name, home) in self.deliveries.passing.next_round(self.turn.now_ms) {
+    pub fn request_allowances(&mut self) {
+        for (hash, name, home) in self.deliveries.admission.next_round(self.turn.now_ms) {
             self.turn.budget.visit(1);
             if home != self.turn.id {
-                self.notes.tell(home, MemoryNote::MayPass(name));
+                self.notes.tell(home, MemoryNote::AllowanceRequest(name));
             } else if let Some(allowance) = self.queue().allowance_of(&name) {
-                self.let_pass(hash, allowance, false);
+                self.admit(hash, allowance, false);
             }
         }
     }
 
     /// Lets all SENDs that wait for memory continue, since it is free again.
-    pub fn let_all_pass(&mut self) {
-        self.deliveries.passing.clear();
+    pub fn admit_all(&mut self) {
+        self.deliveries.admission.clear();
         self.connections.retry_parked(&[Pause::Memory, Pause::Kept]);
     }
 }
@@ -284,54 +284,54 @@ mod tests {
 
     #[test]
     fn no_more_are_admitted_than_allowed() {
-        let mut passing = Passing::default();
-        assert!(!passing.take(1, 10));
-        passing.allow(1, Allowance { messages: 2, bytes: 100 }, true);
-        assert!(passing.take(1, 10) && passing.take(1, 10) && !passing.take(1, 10));
-        passing.allow(1, Allowance { messages: 9, bytes: 100 }, true);
+        let mut admission = Admission::default();
+        assert!(!admission.take(1, 10));
+        admission.allow(1, Allowance { messages: 2, bytes: 100 }, true);
+        assert!(admission.take(1, 10) && admission.take(1, 10) && !admission.take(1, 10));
+        admission.allow(1, Allowance { messages: 9, bytes: 100 }, true);
         assert!(
-            passing.take(1, 99) && passing.take(1, 99) && !passing.take(1, 1),
+            admission.take(1, 99) && admission.take(1, 99) && !admission.take(1, 1),
             "the last one may exceed the bytes"
         );
     }
 
     #[test]
     fn waiting_connections_retry_in_order_within_the_allowance() {
-        let mut passing = Passing::default();
-        assert!(passing.wait(1, b"/queue/a", ShardId(0), conn(1)));
-        assert!(!passing.wait(1, b"/queue/a", ShardId(0), conn(2)));
-        assert!(passing.wait(2, b"/queue/b", ShardId(1), conn(3)));
+        let mut admission = Admission::default();
+        assert!(admission.wait(1, b"/queue/a", ShardId(0), conn(1)));
+        assert!(!admission.wait(1, b"/queue/a", ShardId(0), conn(2)));
+        assert!(admission.wait(2, b"/queue/b", ShardId(1), conn(3)));
         let allowance = Allowance { messages: 1, bytes: 1 };
-        assert_eq!(passing.allow(1, allowance, false), [conn(1)]);
-        let asked: Vec<_> = passing.next_round(5).into_iter().map(|(hash, ..)| hash).collect();
+        assert_eq!(admission.allow(1, allowance, false), [conn(1)]);
+        let asked: Vec<_> = admission.next_round(5).into_iter().map(|(hash, ..)| hash).collect();
         assert_eq!(asked, [1, 2]);
-        assert!(passing.next_round(6).is_empty(), "the interval is not over");
-        assert_eq!(passing.allow(1, allowance, false), [conn(2)]);
-        let asked: Vec<_> = passing.next_round(50).into_iter().map(|(hash, ..)| hash).collect();
+        assert!(admission.next_round(6).is_empty(), "the interval is not over");
+        assert_eq!(admission.allow(1, allowance, false), [conn(2)]);
+        let asked: Vec<_> = admission.next_round(50).into_iter().map(|(hash, ..)| hash).collect();
         assert_eq!(asked, [2]);
     }
 
     #[test]
     fn connections_that_leave_repeatedly_leave_nothing_behind() {
-        let mut passing = Passing::default();
+        let mut admission = Admission::default();
         let names_bytes = text::held_bytes();
         for at in 0..100 {
             let name = format!("/queue/{at}");
             assert!(
-                passing.wait(at, name.as_bytes(), ShardId(1), conn(1)),
+                admission.wait(at, name.as_bytes(), ShardId(1), conn(1)),
                 "it waits for one name at a time"
             );
-            assert!(!passing.wait(at, name.as_bytes(), ShardId(1), conn(1)), "a retry keeps its place");
-            assert_eq!((passing.waiting.len(), passing.wanted.len(), passing.round.len()), (1, 1, 1));
+            assert!(!admission.wait(at, name.as_bytes(), ShardId(1), conn(1)), "a retry keeps its place");
+            assert_eq!((admission.waiting.len(), admission.wanted.len(), admission.round.len()), (1, 1, 1));
         }
-        assert!(!passing.wait(99, b"/queue/99", ShardId(1), conn(2)));
-        passing.leave(conn(1));
-        let asked = passing.next_round(5);
-        assert_eq!((asked.len(), passing.waiting[&99].conns.len()), (1, 1));
-        assert!(passing.held_bytes() > 0 && text::held_bytes() > names_bytes);
-        passing.leave(conn(2));
-        passing.leave(conn(2));
-        assert!(passing.waiting.is_empty() && passing.wanted.is_empty() && passing.round.is_empty());
-        assert_eq!((passing.held_bytes(), text::held_bytes()), (0, names_bytes));
+        assert!(!admission.wait(99, b"/queue/99", ShardId(1), conn(2)));
+        admission.leave(conn(1));
+        let asked = admission.next_round(5);
+        assert_eq!((asked.len(), admission.waiting[&99].conns.len()), (1, 1));
+        assert!(admission.held_bytes() > 0 && text::held_bytes() > names_bytes);
+        admission.leave(conn(2));
+        admission.leave(conn(2));
+        assert!(admission.waiting.is_empty() && admission.wanted.is_empty() && admission.round.is_empty());
+        assert_eq!((admission.held_bytes(), text::held_bytes()), (0, names_bytes));
     }
 }
