@@ -1,11 +1,11 @@
-//! What a home does for a transaction: it keeps room in queues, and the places behind what is in them; then it puts the
-//! messages there, or gives the room free.
+//! The part of a transaction at one home: the home reserves room and places in queues; then it adds the messages there,
+//! or releases the room.
 //!
 //! ```text
 //! Prepare ─► keeping ─► kept ─► Commit ─► placing ─► freeing ─► answer
 //!               └─ no room, or Cancel ─► giving back
 //! ```
-//! Each step goes on over as many turns as it needs. Behind a kept place nothing is delivered meanwhile.
+//! Each step takes as many turns as it needs. Meanwhile, nothing after a reserved place is delivered.
 
 use stompica_proto::ProtocolError;
 use stompica_proto::encode::Offender;
@@ -17,30 +17,30 @@ use crate::ids::ShardId;
 use crate::requester::Requester;
 use crate::turn::jobs::Job;
 
-/// What keeping room costs of a turn's visits: a queue may have to be made for it.
+/// The visits that a reservation counts as: its queue may have to be created.
 const KEEP_VISITS: usize = 4;
-/// What placing a message costs, and giving room free.
+/// The visits that the addition of a message, or a release, counts as.
 const PLACE_VISITS: usize = 2;
 
-/// The name under which a home keeps room: who asked, and its token.
+/// The key of the reservations of a transaction: the asking shard, and its token.
 pub(crate) type Prepared = (ShardId, u64);
 
-/// How far a transaction has come at a home.
+/// The progress of a transaction at a home.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// The reservations below `next` have their room.
+    /// The reservations before `next` have their room.
     Keeping { next: usize, requester: Requester },
-    /// All have; the transaction is not decided yet.
+    /// All reservations have their room; the transaction is not decided yet.
     Kept,
-    /// The messages come to their places.
+    /// The messages are being added at their places.
     Placing { messages: PagedDeque<Placed>, requester: Requester },
-    /// The reservations that are left have to give their room free.
+    /// The remaining reservations have to release their room.
     Freeing { requester: Requester },
-    /// The same for a transaction of which nothing comes.
+    /// The same for a cancelled transaction.
     GivingBack,
 }
 
-/// The room that is kept for one transaction.
+/// The reservations of one transaction.
 #[derive(Debug)]
 pub(crate) struct PreparedCommit {
     pub reservations: Reservations,
@@ -48,7 +48,7 @@ pub(crate) struct PreparedCommit {
 }
 
 impl Owners<'_> {
-    /// Keeps room for a transaction in queues of this home, in all of them or none; then answers.
+    /// Reserves room for a transaction in queues of this home, in all of them or none; then answers.
     pub(super) fn prepare(&mut self, reservations: Reservations, name: Prepared, requester: Requester) {
         self.queues
             .prepared
@@ -56,19 +56,19 @@ impl Owners<'_> {
         self.turn.jobs.push(Job::Reserve(name.0, name.1));
     }
 
-    /// Nothing comes of a transaction: gives the room free that was kept for it.
+    /// Releases the reserved room of a cancelled transaction.
     pub(super) fn cancel(&mut self, name: Prepared) {
         let Some(found) = self.queues.prepared.get_mut(&name) else { return };
         let step = std::mem::replace(&mut found.step, Step::GivingBack);
         match step {
-            Step::Kept => self.turn.jobs.push(Job::Reserve(name.0, name.1)), // the others have their job already
-            Step::Keeping { requester, .. } => self.notes.answer(requester, Ok(())), // the answer is not used any more
+            Step::Kept => self.turn.jobs.push(Job::Reserve(name.0, name.1)), // otherwise its job exists already
+            Step::Keeping { requester, .. } => self.notes.answer(requester, Ok(())), // the answer is no longer used
             decided => found.step = decided,
         }
     }
 
-    /// A transaction was decided: puts its messages at the places that were kept for them; those to worker topics and
-    /// temporary queues, for which none are, behind all others.
+    /// Adds the messages of a decided transaction at their reserved places. Messages to worker topics and temporary
+    /// queues have no reserved places and are added at the end.
     pub(super) fn place_prepared(
         &mut self,
         name: Prepared,
@@ -82,7 +82,7 @@ impl Owners<'_> {
         self.turn.jobs.push(Job::Reserve(name.0, name.1));
     }
 
-    /// Goes on with a reservation as far as the turn allows.
+    /// Continues with a transaction as far as the turn allows.
     pub(crate) fn proceed_with_reservation(&mut self, name: Prepared) {
         let Some(PreparedCommit { mut reservations, step }) = self.queues.prepared.remove(&name) else {
             return;
@@ -121,8 +121,8 @@ impl Owners<'_> {
         self.queues.prepared.insert(name, PreparedCommit { reservations, step });
     }
 
-    /// Says whether there is room, and where. The answer comes last: where it is the one that decides, it is followed at
-    /// once by what becomes of the reservation.
+    /// Answers whether there is room, and at which places. This comes last: if the answer decides the transaction, the
+    /// next step follows at once.
     fn end_keeping(
         &mut self,
         name: Prepared,
@@ -141,10 +141,10 @@ impl Owners<'_> {
         }
     }
 
-    /// Keeps room for one reservation after the other. Returns where to go on, `None` at the end.
+    /// Reserves room for one reservation after the other. Returns the position at which to continue, `None` at the end.
     ///
     /// # Errors
-    /// What [`Owners::reserve`] says of one of them.
+    /// The error of [`Owners::reserve`] for one of them.
     fn keep(&mut self, reservations: &mut Reservations, from: usize) -> Result<Option<usize>, ProtocolError> {
         for at in from..reservations.len() {
             if self.turn.budget.is_exhausted() {
@@ -188,7 +188,8 @@ impl Owners<'_> {
             match (retain, reservation) {
                 (Some(false), _) => _ = self.queues.retained.remove(stored.destination()),
                 (Some(true), reservation) => {
-                    // First, so that no other value takes the room that is kept for it.
+                    // It is set before its reservation is released, so that no other retained message can take the
+                    // room.
                     self.queues.retained.set(stored);
                     if reservation.is_some_and(|reservation| std::mem::take(&mut reservation.reserved)) {
                         self.queues.retained.reserve(-1, 0);
@@ -204,7 +205,7 @@ impl Owners<'_> {
         Step::Placing { messages, requester }
     }
 
-    /// Gives room free, and forgets what it was for. Returns whether that is done.
+    /// Releases room, and removes queues that were created for it. Returns whether all is done.
     fn free(&mut self, reservations: &mut Reservations, undo: bool) -> bool {
         while !reservations.is_empty() {
             if self.turn.budget.is_exhausted() {

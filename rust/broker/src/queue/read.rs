@@ -1,4 +1,4 @@
-//! What a home does with the notes it is sent, and with what it wants done itself.
+//! Handles the notes to a home, and carries out its effects.
 
 use std::mem::take;
 
@@ -12,11 +12,11 @@ use crate::ids::{QueueKey, ShardId};
 use crate::requester::Requester;
 use crate::timer::Due;
 
-/// Visits for which a delivery to a consumer stands: its table of deliveries in flight may be new, or grow.
+/// The visits that a delivery to a consumer counts as: the table of its unacknowledged deliveries may be new, or grow.
 const RECEIVE_VISITS: usize = 2;
 
 impl Owners<'_> {
-    /// Tells a shard. This home acts at once; what leads to the connections of this shard waits.
+    /// Sends a note to a shard. This home handles its notes at once; notes for connections of this shard wait.
     pub(crate) fn tell(&mut self, shard: ShardId, note: impl Into<Note>) {
         match shard == self.turn.id {
             true => self.read(shard, note.into()),
@@ -24,7 +24,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Acts on a note to this home; any other one waits.
+    /// Handles a note to this home; other notes wait.
     pub(crate) fn read(&mut self, from: ShardId, note: Note) {
         match note {
             Note::Home(note) => self.read_home_note(note),
@@ -82,7 +82,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Answers a frame, once the store has what the note at hand told it.
+    /// Answers a frame, once the store has everything that the current note has caused.
     pub(super) fn answer(&mut self, requester: Requester, outcome: Result<(), (ProtocolError, Offender)>) {
         match outcome {
             Ok(()) if self.queues.home.store.has_written() => self.queues.home.store.hold(requester, 0),
@@ -90,8 +90,8 @@ impl Owners<'_> {
         }
     }
 
-    /// Tells a frame of its success, once the store has everything it was told so far, and then the stores of these other
-    /// shards, a bit for each.
+    /// Reports success to a frame, once all calls of the store so far are safe, and then those of the stores of these
+    /// other shards, as bits.
     pub(crate) fn answer_when_saved(&mut self, requester: Requester, next: u64) {
         match self.queues.home.store.is_behind() {
             true => self.queues.home.store.hold(requester, next),
@@ -99,7 +99,7 @@ impl Owners<'_> {
         }
     }
 
-    /// The store here has everything that an answer waited for.
+    /// Handles an answer that is no longer waiting for this store.
     fn saved(&mut self, requester: Requester, next: u64) {
         if next == 0 {
             return self.notes.answer(requester, Ok(()));
@@ -108,7 +108,7 @@ impl Owners<'_> {
         self.notes.tell(shard, AnswerNote::RoundTrip(requester, Some(next & !shard.bit())));
     }
 
-    /// Answers the frames that waited for the store.
+    /// Answers the frames whose calls of the store are safe.
     pub(crate) fn answer_saved(&mut self) {
         while let Some((requester, outcome)) = self.queues.home.store.next_answer() {
             match outcome {
@@ -118,7 +118,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Takes note of messages that were consumed or written; consecutive notes about one consumer are one.
+    /// Reports messages that were consumed or written to their home; consecutive reports about one consumer are merged.
     pub(crate) fn report(&mut self, home: ShardId, progress: Progress) {
         match home == self.turn.id {
             true => self.queues.home.progress(&progress),
@@ -126,13 +126,13 @@ impl Owners<'_> {
         }
     }
 
-    /// Counts what the home looked at against the turn.
+    /// Counts the visits of the home in the turn's budget.
     pub(crate) fn count_visits(&mut self) {
         self.turn.budget.visit(take(&mut self.queues.home.visited));
     }
 
-    /// Delivers what one queue has, at once; deliveries to this shard wait among its notes. Whatever else the home wants
-    /// done is left to the turn.
+    /// Dispatches one queue at once; deliveries to this shard wait among its notes. All other effects of the home are
+    /// left to the turn.
     pub(crate) fn dispatch_at_once(&mut self, queue: QueueKey) {
         let earlier = self.queues.home.effects.len();
         self.queues.home.dispatch_at_once(queue);
@@ -144,7 +144,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Does what the home wants done; deliveries to this shard wait among its notes.
+    /// Carries out the effects of the home; deliveries to this shard wait among its notes.
     pub(crate) fn run_effects(&mut self) {
         self.count_visits();
         while !self.queues.home.effects.is_empty() {
@@ -158,7 +158,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Brings a delivery to its consumer's shard. Returns one to this shard.
+    /// Sends a delivery to its consumer's shard. Returns a delivery to this shard.
     #[inline]
     pub(crate) fn carry_out(&mut self, delivery: Delivery) -> Option<Delivery> {
         self.turn.budget.deliveries += 1;
@@ -171,7 +171,7 @@ impl Owners<'_> {
         None
     }
 
-    /// Does what the home wants done, but for a delivery.
+    /// Carries out an effect of the home that is not a delivery.
     pub(crate) fn run_effect(&mut self, effect: Effect) {
         match effect {
             Effect::Deliver(delivery) => self.deliver(delivery),

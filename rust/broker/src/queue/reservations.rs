@@ -1,4 +1,4 @@
-//! Places and room in queues that are kept for transactions until these are decided.
+//! Places and room in queues that are reserved for transactions.
 
 use super::home::Home;
 use super::types::Queue;
@@ -6,8 +6,8 @@ use crate::ids::{NO_RECORD, QueueKey};
 use crate::message::OwnedMessage;
 
 impl Home {
-    /// Keeps room for a transaction in a queue, and the places behind what is in it: nothing that comes later is delivered
-    /// before the room is given free by [`Home::release`]. Returns the first place.
+    /// Reserves room for a transaction in a queue, at places after its messages: no later message is delivered before
+    /// [`Home::release`] releases the room. Returns the first place.
     pub fn reserve(&mut self, key: QueueKey, count: u64, bytes: u64) -> u64 {
         let Some(queue) = self.queues.get_mut(key) else { return 0 };
         queue.reserved += count;
@@ -18,7 +18,7 @@ impl Home {
         first
     }
 
-    /// Gives room free that [`Home::reserve`] kept.
+    /// Releases room that [`Home::reserve`] reserved.
     pub fn release(&mut self, key: QueueKey, first: u64, count: u64, bytes: u64) {
         let Some(queue) = self.queues.get_mut(key) else { return };
         queue.reserved -= count.min(queue.reserved);
@@ -30,7 +30,7 @@ impl Home {
         }
     }
 
-    /// Puts a message of a transaction at the place that was kept for it.
+    /// Adds a message of a transaction at its reserved place.
     pub fn enqueue_at(&mut self, key: QueueKey, mut stored: OwnedMessage, seq: u64) {
         let Some(queue) = self.queues.get_mut(key) else {
             self.counts.dropped += 1;
@@ -41,7 +41,7 @@ impl Home {
         }
         stored.seq = seq;
         if stored.record == NO_RECORD {
-            // The shard that asked has not written a record of the whole transaction.
+            // The asking shard has not written a record of the whole transaction.
             self.store.move_to(&queue.name, queue.kind.survives(), &mut stored);
         }
         queue.enqueued += 1;

@@ -1,5 +1,4 @@
-//! Work on many queues or messages, a portion at a time: patterns that came or went, rules that changed, what deleted
-//! queues held.
+//! Work on many queues or messages, in portions: changes of patterns and settings, and messages of removed queues.
 
 use super::home::Home;
 use super::pending::Pending;
@@ -8,43 +7,43 @@ use crate::ids::NO_RECORD;
 use crate::ids::QueueKey;
 use crate::message::OwnedMessage;
 
-/// Messages that are dropped or released at once.
+/// The maximum number of messages that are dropped or released at once.
 const AT_ONCE: usize = 256;
 
-/// What is left of it.
+/// The remaining work.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
-    /// The slot that comes next, and how many are left in this round.
+    /// The next slot, and the number of slots that are left in this round.
     next: usize,
     left: usize,
-    /// Slots there were when `left` was counted.
+    /// The number of slots when `left` was counted.
     slots: usize,
-    /// Worker topics without a consumer that hold more than is released at once.
+    /// Worker topics without a consumer that have more messages than are released at once.
     unmatched: Vec<QueueKey>,
-    /// What waited in queues that are gone.
+    /// The messages of removed queues.
     dropped: Vec<Pending>,
 }
 
 impl Home {
-    /// Whether [`Home::proceed`] has something to do.
+    /// Whether [`Home::proceed`] has work to do.
     #[must_use]
     pub fn is_sweeping(&self) -> bool {
         self.sweep.left > 0 || !self.sweep.unmatched.is_empty() || !self.sweep.dropped.is_empty()
     }
 
-    /// Whether there is anything to do without being asked: to deliver, or to go on with what takes long.
+    /// Whether there is work without another call: dispatch, or a sweep.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.has_work() || self.is_sweeping()
     }
 
-    /// Looks at all queues, from here on, once more.
+    /// Visits all queues once, beginning with the next slot.
     pub(super) fn sweep_all(&mut self) {
         self.sweep.slots = self.queues.slots();
         self.sweep.left = self.sweep.slots;
     }
 
-    /// Goes on with what takes long, up to so many queues and messages.
+    /// Continues the sweep, up to so many visits of queues and messages.
     pub fn proceed(&mut self, visits_max: usize) {
         let end = self.visited.saturating_add(visits_max);
         while self.visited < end && self.is_sweeping() {
@@ -65,7 +64,7 @@ impl Home {
     fn sweep_one(&mut self) {
         let slots = self.queues.slots();
         let sweep = &mut self.sweep;
-        sweep.left += slots.saturating_sub(sweep.slots); // they stand between here and the beginning
+        sweep.left += slots.saturating_sub(sweep.slots); // new slots are between the next slot and the first one
         sweep.slots = slots;
         sweep.left -= 1;
         let at = if sweep.next < slots { sweep.next } else { 0 };
@@ -77,7 +76,7 @@ impl Home {
         }
     }
 
-    /// Returns what waits in a worker topic without consumers to the caller.
+    /// Releases the messages of a worker topic without consumers.
     pub(super) fn release_unmatched(&mut self, key: QueueKey) {
         if !self.is_unmatched(key) {
             return;
@@ -95,17 +94,17 @@ impl Home {
         }
     }
 
-    /// A message of a worker topic has no consumer to go to. It keeps its place, but the store forgets it.
+    /// Releases a message of a worker topic without consumers. It keeps its place, but the store forgets it.
     pub(super) fn leave_unmatched(&mut self, mut stored: OwnedMessage) {
         self.forget(&stored);
         stored.record = NO_RECORD;
         self.effects.push(Effect::Unmatched(stored));
     }
 
-    /// Drops what waited in a queue that is gone, now or a portion at a time.
+    /// Drops the messages of a removed queue, now or in portions.
     pub(super) fn drop_waiting(&mut self, mut pending: Pending) {
         self.counts.dropped += pending.len() as u64;
-        // Many queues may go at once.
+        // Many queues may be removed at once.
         if self.visited < AT_ONCE {
             self.drop_some(&mut pending);
         }

@@ -1,4 +1,4 @@
-//! What a home is made of, and what it asks others to do.
+//! The state of a home: queues, consumers and credit; and its requests to others.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -11,54 +11,55 @@ use crate::destination::Pattern;
 use crate::ids::{ConsumerKey, PatternKey, QueueKey, Subscriber};
 use crate::message::OwnedMessage;
 
-/// The place of the first message; those below it are for what goes ahead of all.
+/// The place of the first message; lower places are for messages that precede all others.
 pub(super) const FIRST_SEQ: u64 = 1 << 40;
 
-/// One queue.
+/// A queue.
 #[derive(Debug)]
 pub struct Queue {
     /// Its name; for durable subscriptions their scope and name.
     pub name: Box<[u8]>,
-    /// What it is for.
+    /// Its kind.
     pub kind: QueueKind,
     pub(super) pending: Pending,
     pub(super) next_seq: u64,
-    /// The place of the next message that goes ahead of those.
+    /// The place of the next message that precedes those.
     pub(super) next_first: u64,
-    /// Messages that consumers hold.
+    /// The number of messages in flight.
     pub(super) in_flight: u64,
     pub(super) in_flight_bytes: u64,
-    /// Places that prepared transactions have been promised: nothing behind the first one is delivered.
+    /// Places that are reserved for transactions: nothing after the first one is delivered.
     pub(super) barriers: BTreeSet<u64>,
-    /// Of a worker topic: the first of its messages that wait elsewhere. Nothing behind it is delivered.
+    /// For a worker topic: the arrival number of its oldest stale message. Nothing after it is delivered.
     pub(super) older: Option<u64>,
-    /// Room that prepared transactions have been promised.
+    /// The number of places that are reserved for transactions.
     pub(super) reserved: u64,
     pub(super) reserved_bytes: u64,
-    /// Who is next.
+    /// Its consumers and patterns, in the order of their turns.
     pub(super) ready: VecDeque<Taker>,
-    /// Messages that the pattern in front of `ready` gets before it is the next one's turn; 0: its round begins.
+    /// The number of messages that the pattern at the front of `ready` gets before its turn ends; 0: its turn begins.
     pub(super) turns: usize,
-    /// Where its own round goes on in the ring of the pattern in front, so that each queue goes round all consumers.
+    /// The position of its round in the ring of the pattern at the front, so that each queue serves all consumers in
+    /// turn.
     pub(super) place: usize,
-    /// Consumers that named this queue, not a pattern.
+    /// The number of consumers that subscribed to this queue by its name.
     pub(super) exact: u32,
-    /// The patterns that match its name, sorted, as of a generation of them.
+    /// The patterns that match its name, sorted; current as of a generation of the patterns.
     pub(super) patterns: Vec<PatternKey>,
     pub(super) patterns_as_of: u64,
     pub(super) is_ready: bool,
-    /// The deadline that is in the timers.
+    /// The deadline in the timers.
     pub(super) deadline_ms: u64,
-    /// Since this time nothing waits and there is no consumer.
+    /// The time since which it has had no messages and no consumers.
     pub(super) idle_since_ms: u64,
-    /// Messages that ever came.
+    /// The number of messages that were ever added.
     pub enqueued: u64,
-    /// Messages that were consumed.
+    /// The number of messages that were consumed.
     pub dequeued: u64,
 }
 
 impl Queue {
-    /// How many patterns it knows that match it.
+    /// The number of patterns that it knows to match it.
     #[must_use]
     pub fn known_patterns(&self) -> usize {
         self.patterns.len()
@@ -91,7 +92,7 @@ impl Queue {
         }
     }
 
-    /// Gives a message its place behind all others; one to a worker topic may have its own.
+    /// Assigns the place after all others to a message; a message of a worker topic may have a place already.
     pub(super) fn place(&mut self, stored: &mut OwnedMessage) {
         if self.kind != QueueKind::Worker || stored.seq == 0 {
             stored.seq = self.next_seq;
@@ -99,37 +100,37 @@ impl Queue {
         }
     }
 
-    /// Whether a message that would be next has to wait for others that are to come in front of it.
+    /// Whether a message at this place has to wait for earlier messages that are expected.
     pub(super) fn holds_back(&self, seq: u64) -> bool {
         self.barriers.first().is_some_and(|barrier| seq > *barrier)
             || self.older.is_some_and(|older| seq > older)
     }
 
-    /// Messages that wait or are in flight.
+    /// The number of messages that are pending or in flight.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.pending.len() as u64 + self.in_flight
     }
 
-    /// Bytes that wait.
+    /// The bytes of pending messages.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
         self.pending.bytes()
     }
 
-    /// Whether something waits that goes ahead of all others.
+    /// Whether a message is pending that precedes all others.
     #[must_use]
     pub fn has_first(&self) -> bool {
         self.pending.first().is_some_and(|first| first.seq < FIRST_SEQ)
     }
 
-    /// Messages that consumers hold, and their bytes.
+    /// The number of messages in flight, and their bytes.
     #[must_use]
     pub fn in_flight(&self) -> (u64, u64) {
         (self.in_flight, self.in_flight_bytes)
     }
 
-    /// How many subscriptions consume it by its name.
+    /// The number of subscriptions that consume it by its name.
     #[must_use]
     pub fn holders(&self) -> u32 {
         self.exact
@@ -140,7 +141,7 @@ impl Queue {
     }
 }
 
-/// Who may take a queue's next message.
+/// A candidate for a queue's next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taker {
     /// A consumer of this queue.
@@ -149,25 +150,25 @@ pub(super) enum Taker {
     Pattern(PatternKey),
 }
 
-/// What a consumer consumes.
+/// The source of a consumer's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Consumed {
     Queue(QueueKey),
     Pattern(PatternKey),
 }
 
-/// One subscription as a home sees it.
+/// A subscription, as its home knows it.
 #[derive(Debug)]
 pub(super) struct Consumer {
     pub(super) subscriber: Subscriber,
     pub(super) credit: Credit,
-    /// Credit was asked for and has not come.
+    /// Credit was requested and has not arrived.
     pub(super) wanting: bool,
-    /// Credit that is not needed here is wanted elsewhere.
+    /// Another home has requested the credit that is not needed here.
     pub(super) reclaimed: bool,
-    /// It was found without credit, or with enough to read, and stands in no ring.
+    /// It was found without credit or on a closed shard, and is in no ring.
     pub(super) out_of_credit: bool,
-    /// Credit does not bring it back, but room on its shard.
+    /// It is suspended: only the opening of its shard resumes it, not credit.
     pub(super) aside: bool,
     pub(super) consumed: Consumed,
 }
@@ -186,7 +187,7 @@ impl Consumer {
     }
 }
 
-/// What a consumer may still be sent.
+/// The number of messages and bytes that a consumer may still be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credit {
     /// Messages.
@@ -196,7 +197,7 @@ pub struct Credit {
 }
 
 impl Credit {
-    /// Without any bound.
+    /// No limit.
     pub const UNLIMITED: i64 = i64::MAX / 4;
 
     pub(super) fn is_left(self) -> bool {
@@ -207,9 +208,9 @@ impl Credit {
 /// A message on its way to a consumer.
 #[derive(Debug)]
 pub struct Delivery {
-    /// To whom.
+    /// The consumer's subscription.
     pub subscriber: Subscriber,
-    /// The queue it is from.
+    /// The queue of the message.
     pub queue: QueueKey,
     /// The consumer at the queue's home.
     pub consumer: ConsumerKey,
@@ -218,25 +219,25 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// What it is for the shard that reads it, in parts of 64 bytes to encode; headers of its own are two.
+    /// The load for the shard that reads it, in units of 64 encoded bytes; headers of this delivery alone count as two.
     #[must_use]
     pub fn load(&self) -> usize {
         2 + self.stored.size() / 64
     }
 }
 
-/// What happened to messages in flight.
+/// A report about messages in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The queue they are from.
+    /// Their queue.
     pub queue: QueueKey,
-    /// Who had them.
+    /// The consumer that they were sent to.
     pub consumer: ConsumerKey,
-    /// Messages consumed.
+    /// The number of settled messages.
     pub settled: u64,
     /// Their bytes.
     pub settled_bytes: u64,
-    /// What may be sent in their place.
+    /// The credit that the consumer gets back.
     pub credit: Credit,
 }
 
@@ -247,7 +248,7 @@ impl Progress {
         self.queue == other.queue && self.consumer == other.consumer
     }
 
-    /// Adds another one's counts.
+    /// Adds the counts of another report.
     pub fn add(&mut self, other: &Progress) {
         self.settled += other.settled;
         self.settled_bytes += other.settled_bytes;
@@ -256,43 +257,43 @@ impl Progress {
     }
 }
 
-/// Why a message comes back.
+/// The reason why a message is requeued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GivenBack {
-    /// Its consumer is gone, or never got it.
+    /// Its consumer has ended, or never got it.
     Lost,
     /// NACK, or `ack_timeout`.
     Failed {
-        /// Its consumer's `max-deliveries`; 0: it is not to be delivered again.
+        /// The `max-deliveries` of its consumer; 0: the message is not delivered again.
         deliveries_max: u32,
-        /// Its consumer's `redelivery-delay`, in milliseconds.
+        /// The `redelivery-delay` of its consumer, in milliseconds.
         delay_ms: u64,
-        /// What its consumer may be sent in its place.
+        /// The credit that its consumer gets back.
         credit: Credit,
     },
 }
 
-/// What a home wants done elsewhere.
+/// A request of a home to others.
 #[derive(Debug)]
 pub enum Effect {
-    /// Hand a message to a consumer.
+    /// Deliver a message to a consumer.
     Deliver(Delivery),
     /// Send a message to its dead-letter queue.
     DeadLetter(OwnedMessage),
-    /// A message of a worker topic has no consumer to go to.
+    /// A message of a worker topic has no consumer.
     Unmatched(OwnedMessage),
-    /// Lend a consumer credit.
+    /// Request credit for a consumer.
     CreditRequest(Subscriber, ConsumerKey),
-    /// Credit that a consumer wants back, and that is not needed here.
+    /// Return credit of a consumer that is not needed here.
     CreditReturn(Subscriber, i64),
-    /// Look at a queue again at this time, and not before; `u64::MAX`: never.
+    /// Call [`Home::meet`](super::home::Home::meet) for a queue at this time, not before; `u64::MAX`: never.
     Timer(u64, QueueKey),
 }
 
-/// Counts of what homes do, since the broker's start.
+/// Counters of homes since the broker's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Messages put into queues.
+    /// Messages added to queues.
     pub enqueued: u64,
     /// Messages consumed.
     pub dequeued: u64,
@@ -300,20 +301,20 @@ pub struct Counts {
     pub redelivered: u64,
     /// Messages moved to a dead-letter queue.
     pub dead_lettered: u64,
-    /// Messages whose time was over.
+    /// Expired messages.
     pub expired: u64,
-    /// Messages dropped: failed or expired in a dead-letter queue, or their queue is gone.
+    /// Dropped messages: failed or expired in a dead-letter queue, or in a queue that was removed.
     pub dropped: u64,
 }
 
-/// Why a message is not taken.
+/// The reason why a message is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// `max_queue_length` or `max_queue_bytes`: what the queue holds, and what is allowed.
+    /// `max_queue_length` or `max_queue_bytes` is reached; the text has the current value and the limit.
     Full(String),
 }
 
-/// What of the configuration concerns queues.
+/// The settings that concern queues.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
     pub(super) length_max: u64,
