@@ -340,8 +340,8 @@ def test_a_broker_that_does_not_start_ends_the_campaign(
         (["fan", "--pin", "0:4095"], "--pin 0:4095: this process may use the cores 0"),
         (["fan", "--every", "0"], "--every 0: a number of seconds from 0.05 to 60"),
         (["fan", "--sweep", "writers=0"], "--sweep writers=0: writers = '0': writers is a whole number from 1 to 64"),
-        (["fan", "--sweep", "transport=tcp", "--transport", "ws"], "--transport ws: --sweep varies the transport"),
         (["fan", "--sweep", "transport=udp"], "transport = 'udp': transport is tcp or ws"),
+        (["fan", "--sweep", "transport=tcp", "--transport", "ws"], "--transport ws: --sweep varies the transport"),
     ],
 )
 def test_impossible_requests_are_named(

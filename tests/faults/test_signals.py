@@ -36,10 +36,10 @@ class Publisher(threading.Thread):
         super().__init__(daemon=True)
         self.wire = wire
         self.number = name
-        self.receipts: list[int] = []
-        self.others: list[Frame] = []
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.warm = threading.Event()
+        self.receipts: list[int] = []
+        self.others: list[Frame] = []
 
     def run(self) -> None:
         """Sends until it fails, 20 frames at a time, at most 200 ahead of the RECEIPTs."""

@@ -64,7 +64,6 @@ class Transaction:
 
     connection: str
     name: str
-    outcome: Outcome = Outcome.OPEN
     sends: list[Message] = field(default_factory=list)
     settled: list[tuple[Delivery, str]] = field(default_factory=list)
     """Deliveries, each with `ack` or `nack`."""
@@ -72,6 +71,7 @@ class Transaction:
     """Those of them that were requeued before COMMIT, but perhaps even before their ACK or NACK: COMMIT may fail."""
     requeued: list[Delivery] = field(default_factory=list)
     """Those of them that were certainly requeued between their ACK or NACK and COMMIT: COMMIT must fail."""
+    outcome: Outcome = Outcome.OPEN
 
 
 @dataclass(eq=False)
@@ -122,10 +122,10 @@ class Delivery:
     """The broker must have sent it at this time or later."""
     received_at: float
     first: bool
-    handle: object = None
     settle: str | None = None
     settle_requested: int | None = None
     settle_at: float = 0.0
+    handle: object = None
     transaction: Transaction | None = None
     doubtful: bool = False
     """Its ACK in a transaction may have come after its ack_timeout, and so have no effect."""

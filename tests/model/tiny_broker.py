@@ -37,15 +37,6 @@ FAULTS = {
 
 
 @dataclass(eq=False)
-class Held:
-    message: QueuedMessage
-    consumer: Subscription
-    id: str
-    since: float
-    transaction: bool = False
-
-
-@dataclass(eq=False)
 class QueuedMessage:
     body: str
     queue: str
@@ -59,16 +50,6 @@ class QueuedMessage:
 
 
 @dataclass(eq=False)
-class Subscription:
-    peer: Peer
-    id: str
-    pattern: str
-    mode: str
-    prefetch: int
-    held: list[Held] = field(default_factory=list)
-
-
-@dataclass(eq=False)
 class Peer:
     sock: socket.socket
     buffer: bytearray = field(default_factory=bytearray)
@@ -79,7 +60,26 @@ class Peer:
     transactions: dict[str, list[dict[str, str]]] = field(default_factory=dict)
 
 
-class TinyBroker:
+@dataclass(eq=False)
+class Subscription:
+    peer: Peer
+    id: str
+    pattern: str
+    mode: str
+    prefetch: int
+    held: list[Held] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Held:
+    message: QueuedMessage
+    consumer: Subscription
+    id: str
+    since: float
+    transaction: bool = False
+
+
+class TinyBroker(contextlib.AbstractContextManager["TinyBroker"]):
     """Serves on `port` until the context ends. `fault` is one of `FAULTS`, or empty."""
 
     def __init__(self, rules: Rules, fault: str = "") -> None:
@@ -97,10 +97,7 @@ class TinyBroker:
         self.port: int = self._listener.getsockname()[1]
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
-
-    def __enter__(self) -> TinyBroker:
         self._thread.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()

@@ -53,9 +53,9 @@ class Workload:
 
     name: str
     about: str
-    group: str
     fields: Mapping[str, Any]
     """Its fields, without `sweep`."""
+    group: str
     sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:
@@ -158,7 +158,7 @@ def _read(path: Path) -> Workload:
         raise BenchError(f"{path}: [sweep] must contain lists of values")
     checked = {name: fields.swept(name, values, f"{path}: [sweep]") for name, values in sweep.items()}
     fields.check(content, str(path))
-    return Workload(path.stem, content.get("about", ""), content.get("group", ""), content, checked)
+    return Workload(path.stem, content.get("about", ""), content, content.get("group", ""), checked)
 
 
 def _point(workload: Workload, transport: str, chosen: dict[str, Any], quick: bool) -> Point:

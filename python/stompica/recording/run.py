@@ -41,6 +41,20 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Machine:
+    """The machine it ran on."""
+
+    cores: int
+    """CPU cores that the processes could use."""
+    cpu: str = ""
+    """Model of the processor."""
+    kernel: str = ""
+    """Release of the operating system's kernel."""
+    memory_bytes: int = 0
+    """Installed memory."""
+
+
+@dataclass(frozen=True)
 class Workload:
     """The load. Runs of one campaign with equal workloads are compared with each other."""
 
@@ -61,20 +75,6 @@ class Workload:
     """Target rate of messages per second; 0: as fast as possible."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Other properties that distinguish this workload."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The machine it ran on."""
-
-    cores: int
-    """CPU cores that the processes could use."""
-    cpu: str = ""
-    """Model of the processor."""
-    kernel: str = ""
-    """Release of the operating system's kernel."""
-    memory_bytes: int = 0
-    """Installed memory."""
 
 
 @dataclass(frozen=True)

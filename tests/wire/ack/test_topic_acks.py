@@ -87,8 +87,8 @@ def test_subscriptions_to_a_topic_are_acknowledged_separately(client: Clients, t
     wire.barrier(publisher)
 
 
-@pytest.mark.parametrize("version", ESCAPING)
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
+@pytest.mark.parametrize("version", ESCAPING)
 def test_nack_on_a_topic_redelivers_to_the_same_subscription(
     client: Clients, quick: BrokerProcess, topic: str, version: str, mode: str
 ) -> None:

@@ -14,6 +14,13 @@ from tests.support.queues import numbered
 from tests.support.wire import Wire
 
 
+def expect_delivery(publisher: Wire, subscriber: Wire, topic: str) -> None:
+    """One more message is delivered, and nothing else came before or after it."""
+    publisher.send(frames.send(topic, "last"))
+    subscriber.expect_message("last")
+    subscriber.barrier(publisher)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_frame_but_connect_may_ask_for_a_receipt(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
@@ -200,13 +207,10 @@ def test_an_error_arrives_although_input_is_unread_behind_it(client: Clients, to
 def test_an_error_affects_no_other_connection(
     client: Clients, subscriber: Wire, publisher: Wire, topic: str, version: str
 ) -> None:
-    for _ in range(20):
-        offender = client(version)
+    for offender in (client(version) for _ in range(20)):
         offender.send(frames.subscribe(topic), frames.frame("NONSENSE"))
         offender.expect_error("E-COMMAND")
-    publisher.send(frames.send(topic, "x"))
-    subscriber.expect_message("x")
-    subscriber.barrier(publisher)
+    expect_delivery(publisher, subscriber, topic)
 
 
 @pytest.mark.parametrize("version", ESCAPING)
@@ -256,6 +260,4 @@ def test_a_client_that_disappears_does_not_disturb_others(
         publisher.send(frames.send(topic, "x"))
         gone.reset()
         subscriber.expect_message("x")
-    publisher.send(frames.send(topic, "last"))
-    subscriber.expect_message("last")
-    subscriber.barrier(publisher)
+    expect_delivery(publisher, subscriber, topic)

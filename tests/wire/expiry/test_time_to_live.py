@@ -53,9 +53,7 @@ def test_an_expired_message_is_not_delivered_and_others_keep_their_order(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("header", EXPIRY_HEADERS)
-def test_a_message_is_delivered_with_its_expiry_header(
-    client: Clients, topic: str, queue: str, version: str, header: str
-) -> None:
+def test_messages_keep_their_expiry_header(client: Clients, topic: str, queue: str, version: str, header: str) -> None:
     wire, publisher = client(version), client(version)
     _, value = pair = lifetime(header, 100_000)
     publisher.send_and_wait(queue, "x", pair)
