@@ -12,19 +12,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.model.state import (
-    Consumer,
-    Delivery,
-    Message,
-    Outcome,
-    Presence,
-    Return,
-    Rules,
-    Transaction,
-    Violation,
-    dead_letter_queue,
-    matches,
-)
+from tests.model.rules import Rules, dead_letter_queue, matches
+from tests.model.state import Consumer, Delivery, Message, Outcome, Presence, Return, Transaction, Violation
 
 
 @dataclass(frozen=True)

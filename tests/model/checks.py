@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.model.bounds import Bounds
-from tests.model.state import NEVER, Consumer, Delivery, Message, Return, Violation, dead_letter_queue
+from tests.model.rules import dead_letter_queue
+from tests.model.state import NEVER, Consumer, Delivery, Message, Return, Violation
 
 
 def delivery_count(message: Message, destination: str, headers: Mapping[str, str]) -> int:

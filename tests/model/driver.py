@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.model.model import Model
-from tests.model.state import Command, Consumer, Delivery, Rules, Transaction, Violation
+from tests.model.rules import Rules
+from tests.model.state import Command, Consumer, Delivery, Transaction, Violation
 
 Q = "/queue/a"
 DEAD = "/queue/dlq/a"

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 
 from tests.model.links import TcpLink, WebSocketLink
 from tests.model.model import Model
-from tests.model.state import Command, Consumer, Delivery, Rules, Transaction, Violation
+from tests.model.rules import Rules
+from tests.model.state import Command, Consumer, Delivery, Transaction, Violation
 from tests.support import frames
 from tests.support.parser import Frame
 from tests.support.wire import Wire

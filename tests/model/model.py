@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.model import checks
 from tests.model.bounds import Bounds
+from tests.model.rules import dead_letter_queue, matches
 from tests.model.state import (
     NEVER,
     Command,
@@ -26,8 +27,6 @@ from tests.model.state import (
     Return,
     Transaction,
     Violation,
-    dead_letter_queue,
-    matches,
 )
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from tests.model.exchange import Client, Exchange
 from tests.model.links import Fence, WebSocketLink
 from tests.model.model import describe
-from tests.model.state import Delivery, Outcome, Presence, Rules, Transaction
+from tests.model.rules import Rules
+from tests.model.state import Delivery, Outcome, Presence, Transaction
 from tests.model.steps import Step
 
 CLIENTS_MAX = 5

@@ -6,8 +6,9 @@ import itertools
 from typing import Any
 
 from tests.model.links import Fence
+from tests.model.rules import Rules
 from tests.model.runner import Runner
-from tests.model.state import Rules, Violation
+from tests.model.state import Violation
 from tests.model.steps import generate
 from tests.support.clients import StartBroker
 

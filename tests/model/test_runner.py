@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.model.links import Fence
+from tests.model.rules import Rules
 from tests.model.runner import Runner
-from tests.model.state import Rules, Violation
+from tests.model.state import Violation
 from tests.model.steps import Step, generate, shrink
 from tests.model.tiny_broker import FAULTS, TinyBroker
 

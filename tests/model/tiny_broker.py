@@ -13,7 +13,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from tests.model.state import Rules, dead_letter_queue, matches
+from tests.model.rules import Rules, dead_letter_queue, matches
 from tests.support import frames
 
 FAULTS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+from tests.model.rules import Rules
 from tests.model.runs import TIMED, UNTIMED, run_seed
-from tests.model.state import Rules
 from tests.support.clients import StartBroker
 
 RUNS = 3000
