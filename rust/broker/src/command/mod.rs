@@ -129,6 +129,8 @@ mod frame_tests;
 #[cfg(test)]
 mod send_tests;
 #[cfg(test)]
+mod store_tests;
+#[cfg(test)]
 mod subscribe_tests;
 #[cfg(test)]
 mod temporary_tests;

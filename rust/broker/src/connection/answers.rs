@@ -196,6 +196,34 @@ mod tests {
     }
 
     #[test]
+    fn credit_follows_the_receipt_that_it_waits_for() {
+        let key = crate::collections::keyed::Key { index: 0, generation: 0 };
+        let credit = crate::queue::types::Credit { messages: 1, bytes: 1 };
+        let progress = Progress { queue: key, consumer: key, settled: 0, settled_bytes: 0, credit };
+        let mut answers = Answers::default();
+        answers.push(3, receipt("a"), 1);
+        answers.push(4, Answer::Silence, 0);
+        assert!(answers.open_behind(3, ShardId(1), progress));
+        assert!(answers.open_behind(4, ShardId(1), progress), "no RECEIPT is requested");
+        assert!(!answers.open_behind(2, ShardId(1), progress), "its RECEIPT has left");
+        answers.note(3);
+        assert!(matches!(answers.pop_ready(), Some(Answer::Opening(id, ShardId(1), _)) if *id == *b"a"));
+        assert!(matches!(answers.pop_ready(), Some(Answer::Silence)));
+    }
+
+    #[test]
+    fn an_answer_may_have_to_wait_for_more_shards() {
+        let mut answers = Answers::default();
+        answers.push(3, receipt("a"), 1);
+        answers.await_more(3, 1);
+        answers.await_more(9, 1); // an unknown token
+        answers.note(3);
+        assert!(ready(&mut answers).is_empty());
+        answers.note(3);
+        assert_eq!(ready(&mut answers), ["a"]);
+    }
+
+    #[test]
     fn a_refusal_replaces_the_answers_to_its_frame_and_to_all_later_ones() {
         let mut answers = Answers::default();
         answers.push(3, receipt("a"), 1);

@@ -224,6 +224,7 @@ impl Connections {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::answers::Answer;
     use crate::connection::fixtures::{connections, turn};
     use crate::ids::ConnKey;
 
@@ -241,6 +242,21 @@ mod tests {
         assert_eq!(next(&mut connections, &mut turn, key), (10_000, Some(Overdue::Login)));
         connections.table.get_mut(key).expect("an open connection").life.refused = true;
         assert_eq!(next(&mut connections, &mut turn, key), (REFUSAL_MS, Some(Overdue::Refusal)));
+    }
+
+    #[test]
+    fn a_connection_that_waits_for_memory_is_not_ended_for_its_missing_answers() {
+        let (mut connections, keys) = connections(1);
+        let conn = connections.table.get_mut(keys[0]).expect("an open connection");
+        conn.input.eof = true;
+        assert_eq!(conn.answers_deadline(70_000), None, "it waits for nothing");
+        conn.answers.push(1, Answer::Silence, 1);
+        conn.pulls = Some(Box::default());
+        assert_eq!(conn.answers_deadline(70_000), Some(ANSWERS_MS));
+        if let Some(pulls) = &mut conn.pulls {
+            pulls.is_listed = true;
+        }
+        assert_eq!(conn.answers_deadline(70_000), Some(70_000 + ANSWERS_MS));
     }
 
     #[test]

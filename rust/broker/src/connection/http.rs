@@ -157,6 +157,55 @@ mod tests {
         assert!(told(&mut connections, &mut turn, keys[0]).starts_with("HTTP/1.1 101"));
     }
 
+    /// What a connection whose first bytes are these is answered, with the frames of its end.
+    fn answered(request: &str, is_draining: bool) -> String {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        let conn = connections.table.get_mut(keys[0]).expect("an open connection");
+        conn.protocol.transport = Transport::Http;
+        conn.input.keep(request.as_bytes());
+        assert_eq!(connections.answer_http(&mut turn, keys[0], is_draining), None);
+        if connections.table.get(keys[0]).is_some_and(|conn| !conn.life.is_open()) {
+            assert_eq!(turn.counters.http_requests, 1);
+            connections.write_last(&mut turn, keys[0]);
+        }
+        told(&mut connections, &mut turn, keys[0])
+    }
+
+    #[test]
+    fn a_request_is_answered_once_it_is_complete_and_then_the_connection_closes() {
+        assert_eq!(answered("GET /healthz HTTP/1.1\r\nHost: h\r\n", false), "");
+        let response = answered("GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n", false);
+        assert!(response.starts_with("HTTP/1.1 200") && response.ends_with("\r\n\r\nok\n"), "{response}");
+        let response = answered("HEAD /readyz HTTP/1.1\r\nHost: h\r\n\r\n", true);
+        assert!(response.starts_with("HTTP/1.1 503") && response.ends_with("\r\n\r\n"), "{response}");
+        assert!(answered("GET /healthz NONSENSE\r\n\r\n", false).starts_with("HTTP/1.1 400"));
+        let upgrade = "GET /ws HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+            Sec-WebSocket-Version: 12\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        assert!(answered(upgrade, false).starts_with("HTTP/1.1 426"), "the version is unknown");
+    }
+
+    #[test]
+    fn a_connection_too_many_is_refused_in_its_own_protocol() {
+        let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));
+        connections.table.get_mut(keys[0]).expect("an open connection").protocol.transport = Transport::Http;
+        for (key, start) in keys.into_iter().zip(["HTTP/1.1 503", "ERROR\n"]) {
+            connections.refuse(&mut turn, key);
+            connections.write_last(&mut turn, key);
+            let told = told(&mut connections, &mut turn, key);
+            assert!(told.starts_with(start) && told.contains("max_connections is"), "{told}");
+        }
+        connections.refuse(&mut turn, ConnKey::NONE);
+    }
+
+    #[test]
+    fn a_tls_client_gets_an_alert() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        connections.refuse_tls(&mut turn, keys[0]);
+        connections.write_last(&mut turn, keys[0]);
+        let told: Vec<u8> = told(&mut connections, &mut turn, keys[0]).chars().map(|it| it as u8).collect();
+        assert_eq!(told, TLS_HANDSHAKE_FAILURE);
+    }
+
     #[test]
     fn a_request_that_does_not_come_in_time_gets_408_and_a_stomp_client_an_error() {
         let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));

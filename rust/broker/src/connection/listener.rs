@@ -187,3 +187,75 @@ impl Listener {
 fn spare() -> Option<File> {
     File::open("/dev/null").ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream as Peer;
+
+    use super::*;
+
+    fn listener() -> (Listener, SocketAddr) {
+        let listener = Listener::bind("[127.0.0.1]", 0).expect("a free port");
+        let address = listener.address().expect("a bound address");
+        (listener, address)
+    }
+
+    /// An error that accepting may report.
+    fn error(code: i32) -> io::Error {
+        io::Error::from_raw_os_error(code)
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_bound_is_an_error() {
+        let (_listener, address) = listener();
+        assert_eq!(
+            Listener::bind("127.0.0.1", address.port()).expect_err("in use").kind(),
+            io::ErrorKind::AddrInUse
+        );
+    }
+
+    #[test]
+    fn connections_are_accepted_while_the_poll_says_that_some_wait() {
+        let (mut listener, address) = listener();
+        let peer = Peer::connect(address).expect("a listening socket");
+        assert!(matches!(listener.accept(0), Accept::Nothing), "the poll has reported nothing");
+        listener.set_ready();
+        let Accept::Stream(_, from) = listener.accept(0) else { panic!("a connection waits") };
+        assert_eq!(Some(from), peer.local_addr().ok());
+        assert!(listener.is_ready() && matches!(listener.accept(0), Accept::Nothing) && !listener.is_ready());
+        assert_eq!([listener.next_id(), listener.next_id()], [1, 2]);
+    }
+
+    #[test]
+    fn without_descriptors_one_connection_gets_the_spare_one() {
+        let (mut listener, address) = listener();
+        let _peers = [Peer::connect(address), Peer::connect(address)].map(|peer| peer.expect("it listens"));
+        listener.set_ready();
+        assert!(matches!(listener.accept_with_spare(0, error(libc::EMFILE)), Accept::Spare(..)));
+        // The spare one is in use, so the next connection waits.
+        assert!(matches!(listener.accept_with_spare(0, error(libc::EMFILE)), Accept::Failed(_)));
+        assert_eq!((listener.is_ready(), listener.retry_at_ms()), (false, Some(RETRY_MS)));
+        assert!(matches!(listener.accept(RETRY_MS - 1), Accept::Nothing));
+        assert!(matches!(listener.accept(RETRY_MS), Accept::Stream(..)));
+        assert_eq!(listener.retry_at_ms(), None);
+    }
+
+    #[test]
+    fn a_free_descriptor_ends_the_wait() {
+        let (mut listener, _) = listener();
+        listener.descriptor_freed();
+        assert!(!listener.is_ready(), "it did not wait");
+        assert!(matches!(listener.wait(5, error(libc::ENOBUFS)), Accept::Failed(_)));
+        listener.spare = None;
+        listener.descriptor_freed();
+        assert!(listener.is_ready() && listener.spare.is_some() && listener.retry_at_ms().is_none());
+    }
+
+    #[test]
+    fn a_limited_number_of_refused_connections_is_answered() {
+        let (mut listener, _) = listener();
+        assert_eq!((0..REFUSED_MAX + 9).filter(|_| listener.may_refuse()).count(), REFUSED_MAX);
+        listener.refused_closed();
+        assert!(listener.may_refuse() && !listener.may_refuse());
+    }
+}

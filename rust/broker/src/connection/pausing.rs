@@ -332,6 +332,30 @@ mod tests {
     }
 
     #[test]
+    fn an_error_names_what_its_frame_waited_for() {
+        let (mut conns, keys) = connections(1);
+        let (mut parking, key) = (Parking::default(), keys[0]);
+        let mut texts: Vec<&str> = Vec::new();
+        for pause in Pause::ALL {
+            parking.hold(&mut conns, key, pause, 1);
+            texts.extend(conns.get(key).map(|conn| conn.wait.describe()));
+            parking.let_go(&mut conns, key);
+        }
+        let fan_out = crate::collections::keyed::Key { index: 0, generation: 1 };
+        for question in [Question::Commit(1), Question::FanOut(fan_out), Question::Turn(1)] {
+            parking.ask(&mut conns, key, question, 1);
+            texts.extend(conns.get(key).map(|conn| conn.wait.describe()));
+            Parking::answered(&mut conns, key, question);
+        }
+        assert_eq!(texts.len(), Pause::ALL.len() + 3);
+        assert_eq!(texts.iter().filter(|text| text.contains("memory_limit")).count(), 5, "{texts:?}");
+        assert_eq!(texts.last(), Some(&"nothing"), "the end of a COMMIT is not waited for by a SEND");
+        texts.sort_unstable();
+        texts.dedup();
+        assert_eq!(texts.len(), Pause::ALL.len() + 3, "each wait has its own text");
+    }
+
+    #[test]
     fn a_connection_that_resumed_alone_is_no_longer_on_the_list() {
         let (mut parking, mut conns, keys) = parked(&[Pause::Arriving, Pause::Memory]);
         assert_eq!(parking.first_of(&[Pause::Memory, Pause::Arriving]), Some(keys[0]));

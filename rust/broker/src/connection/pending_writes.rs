@@ -74,3 +74,33 @@ impl PendingWrites {
         32 * self.order.capacity() + size_of::<PendingWrite>() * self.writes.capacity()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collections::keyed::Key;
+    use crate::ids::ShardId;
+
+    #[test]
+    fn the_newest_ids_of_requeued_deliveries_are_remembered() {
+        let mut pending = PendingWrites::default();
+        let max = REQUEUED_MAX as u64;
+        (0..max).for_each(|id| pending.take_back(id));
+        pending.take_back(0); // known
+        assert!(pending.was_requeued(0) && pending.was_requeued(max - 1));
+        pending.take_back(max);
+        assert!(!pending.was_requeued(0) && pending.was_requeued(1) && pending.was_requeued(max));
+        assert!(pending.held_bytes() >= REQUEUED_MAX * size_of::<u64>());
+    }
+
+    #[test]
+    fn a_write_covers_deliveries_of_one_queue_up_to_its_maximum() {
+        let key = Key { index: 0, generation: 0 };
+        let origin = |home| Origin { home: ShardId(home), queue: key, consumer: key };
+        let write =
+            PendingWrite { subscription: key, origin: origin(0), bytes: NOTE_BYTES_MAX - 5, stored: None };
+        assert!(
+            write.can_take(origin(0), 5) && !write.can_take(origin(0), 6) && !write.can_take(origin(1), 5)
+        );
+    }
+}

@@ -177,6 +177,32 @@ fn deliveries_dropped_by_a_reload_are_counted_and_later_ones_continue() {
 }
 
 #[test]
+fn a_member_of_a_group_that_is_too_slow_is_told_what_it_lost() {
+    for (policy, too_slow, dropped, bodies) in [
+        (SlowConsumer::Disconnect, 1, 0, &["a", "c"][..]),
+        (SlowConsumer::DropNewest, 0, 1, &["a", "c"]),
+        (SlowConsumer::DropOldest, 0, 1, &["b", "c"]),
+    ] {
+        let config = Config { outbox_limit: 40, slow_consumer: policy, ..Config::default() };
+        let mut fixture = Fixture::new(config);
+        let (slow, fast) = (fixture.connect(NO_ROOM), fixture.connect(ROOM));
+        [slow, fast].iter().for_each(|conn| _ = fixture.subscribe(*conn, "/t", "0", None));
+        for body in ["a", "b"] {
+            fixture.deliver("/t", body);
+            assert_eq!(fixture.write(fast, ROOM), [body]);
+        }
+        assert_eq!((fixture.connections.too_slow.len(), fixture.turn.counters.dropped), (too_slow, dropped));
+        let mut sent = fixture.write(slow, ROOM);
+        let is_told = fixture.connections.table.get(slow).is_some_and(|conn| conn.output.dropped > 0);
+        assert_eq!(is_told, policy == SlowConsumer::DropNewest, "the next message says so");
+        fixture.deliver("/t", "c");
+        sent.extend(fixture.write(slow, ROOM));
+        assert_eq!(sent, bodies, "{policy:?}");
+        assert_eq!(fixture.connections.table.get(slow).map(|conn| conn.output.dropped), Some(0));
+    }
+}
+
+#[test]
 fn a_consumer_that_is_too_slow_is_cut_off_or_loses_messages() {
     for (policy, too_slow, dropped, bodies) in [
         (SlowConsumer::Disconnect, 1, 0, &["a"][..]),

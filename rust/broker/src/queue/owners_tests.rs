@@ -462,6 +462,176 @@ fn a_home_tells_how_many_messages_it_would_deliver_at_once() {
 }
 
 #[test]
+fn a_consumer_of_a_pattern_allows_messages_to_queues_that_do_not_exist_yet() {
+    let mut world = World::new(2, Config::default());
+    world.attach(subscriber(OWN, 0), Source::Pattern(b"/queue/p/*".as_slice().into()), frame(1));
+    let allowance = |world: &mut World, name: &str| world.owners().allowance_of(name.as_bytes());
+    assert_eq!(allowance(&mut world, "/queue/other"), None);
+    assert_eq!(allowance(&mut world, "/queue/p/a").map(|it| it.messages), Some(10));
+    assert!(world.find(b"/queue/p/a").is_none(), "nothing was created");
+    for _ in 0..10 {
+        world.tell(HomeNote::Enqueue(message("/queue/p/a", "x"), None));
+    }
+    world.queues.home.dispatch(100);
+    // It may be granted more, as long as it has not requested credit from other homes.
+    assert_eq!(allowance(&mut world, "/queue/p/a").map(|it| it.messages), Some(1));
+    world.tell(HomeNote::Enqueue(message("/queue/p/a", "x"), None));
+    world.queues.home.dispatch(100);
+    assert_eq!(allowance(&mut world, "/queue/p/a"), None);
+    assert_eq!(allowance(&mut world, "/queue/p/b"), None);
+}
+
+#[test]
+fn messages_that_would_be_dropped_need_no_allowance() {
+    let temporary = crate::destination::full_name(b"/temp-queue/x", &"0".repeat(32));
+    for (ttl_ms, worker_topic) in [(0, Some(Allowance::MOST)), (1000, None)] {
+        let mut world = World::new(1, Config { ttl_ms, ..Config::default() });
+        assert_eq!(world.owners().allowance_of(&temporary), Some(Allowance::MOST), "its owner has gone");
+        assert_eq!(world.owners().allowance_of(b"#w"), worker_topic);
+        world.attach(subscriber(OWN, 0), worker(b"#w"), frame(1));
+        assert_eq!(world.owners().allowance_of(b"#w").map(|it| it.messages), Some(10));
+        world.tell(HomeNote::Detach(subscriber(OWN, 0)));
+        assert_eq!(world.owners().allowance_of(b"#w"), worker_topic, "without a consumer");
+    }
+}
+
+#[test]
+fn a_queue_behind_reserved_places_allows_nothing() {
+    let mut world = World::new(1, Config::default());
+    world.attach(subscriber(OWN, 0), queue(b"/queue/a"), frame(1));
+    assert!(world.owners().allowance_of(b"/queue/a").is_some());
+    world.tell(TransactionNote::Prepare(reservations("/queue/a", 1), frame(2)));
+    world.do_jobs();
+    assert_eq!(world.owners().allowance_of(b"/queue/a"), None);
+    world.tell(TransactionNote::Cancel(2));
+    world.do_jobs();
+    assert!(world.owners().allowance_of(b"/queue/a").is_some());
+}
+
+#[test]
+fn a_group_header_on_a_queue_of_several_consumers_is_explained_once() {
+    let mut world = World::new(1, Config::default());
+    world.turn.log = LogQueue::new(10, Level::Warn);
+    let grouped = || {
+        let mut grouped = message("/queue/a", "x");
+        grouped.grouped = true;
+        HomeNote::Enqueue(grouped, None)
+    };
+    world.attach(subscriber(OWN, 0), queue(b"/queue/a"), frame(1));
+    world.tell(grouped());
+    world.attach(subscriber(OWN, 1), queue(b"/queue/a"), frame(2));
+    (0..2).for_each(|_| world.tell(grouped()));
+    let logged = world.turn.log.drain(std::time::Duration::ZERO);
+    assert_eq!(logged.len(), 1, "{logged:?}");
+    assert!(logged[0].text.contains("JMSXGroupID") && logged[0].text.contains("/queue/a"), "{logged:?}");
+}
+
+#[test]
+fn a_message_to_a_temporary_queue_that_has_gone_is_counted() {
+    let mut world = World::new(1, Config::default());
+    let gone = crate::destination::full_name(b"/temp-queue/x", &"0".repeat(32));
+    let gone = String::from_utf8(gone).expect("plain letters");
+    world.tell(HomeNote::Enqueue(message(&gone, "x"), Some(frame(1))));
+    assert_eq!((world.turn.counters.unmatched, world.local()), (1, vec!["applied 1".to_owned()]));
+}
+
+#[test]
+fn a_worker_topic_without_consumers_has_a_queue_only_if_a_pattern_may_match() {
+    let mut world = World::new(1, Config { ttl_ms: 0, ..Config::default() });
+    world.tell(HomeNote::Enqueue(message("#w/a", "x"), None));
+    assert_eq!((world.find(b"#w/a"), world.turn.counters.unmatched), (None, 1));
+    world.attach(subscriber(OWN, 0), Source::Pattern(b"#w/*".as_slice().into()), frame(1));
+    world.tell(HomeNote::Enqueue(message("#w/a", "x"), None));
+    assert_eq!(world.waiting(b"#w/a"), 1);
+}
+
+#[test]
+fn an_unmatched_message_goes_to_a_consumer_that_has_come_meanwhile() {
+    let mut world = World::new(1, Config { ttl_ms: 1000, ..Config::default() });
+    world.owners().unmatched(message("#w", "early"));
+    assert!(!world.queues.stale.is_empty());
+    world.attach(subscriber(OWN, 0), worker(b"#w"), frame(1));
+    world.owners().unmatched(message("#w", "late"));
+    assert!(world.waiting(b"#w") >= 1);
+    assert_eq!(world.turn.counters.unmatched, 0);
+}
+
+#[test]
+fn without_a_ttl_a_message_without_subscriber_is_only_counted() {
+    let mut world = World::new(1, Config { ttl_ms: 0, ..Config::default() });
+    world.tell(HomeNote::Stale(message("t", "x")));
+    assert_eq!((world.queues.stale.is_empty(), world.turn.counters.unmatched), (true, 1));
+}
+
+#[test]
+fn a_returned_message_that_has_expired_is_not_kept() {
+    let mut world = World::new(1, Config { ttl_ms: 1000, ..Config::default() });
+    world.turn.now_ms = 10;
+    let mut late = message("t", "x");
+    late.expires_ms = 5;
+    world.tell(HomeNote::Stale(late));
+    assert_eq!((world.queues.stale.is_empty(), world.turn.counters.expired), (true, 1));
+}
+
+#[test]
+fn of_too_many_stale_messages_the_oldest_is_dropped() {
+    let mut world = World::new(1, Config { ttl_ms: 1000, max_stale_queue_size: 2, ..Config::default() });
+    for body in ["a", "b", "c"] {
+        world.tell(HomeNote::Stale(message("t", body)));
+    }
+    assert_eq!(world.turn.counters.dropped, 1);
+    let newcomer = Newcomer { key: subscriber(OWN, 0).key, without: 0 };
+    world.owners().await_replay(b"t", OWN, newcomer, None);
+    world.tell(ReplayNote::More(subscriber(OWN, 0)));
+    while world.owners().proceed_with_next_replay() {}
+    let told = world.local();
+    assert_eq!(told[told.len() - 3..], ["replayed b", "replayed c", "replay end"], "{told:?}");
+    assert!(!told.contains(&"replayed a".to_owned()));
+    world.tell(HomeNote::DropStale);
+    assert_eq!(world.turn.counters.dropped, 1, "there is none left to drop");
+}
+
+#[test]
+fn a_pattern_is_replayed_what_it_matches_window_by_window() {
+    let mut world = World::new(1, Config { ttl_ms: 1000, ..Config::default() });
+    for at in 0..100 {
+        world.tell(HomeNote::Stale(message(&format!("a.{at}"), "x")));
+        world.tell(HomeNote::Stale(message(&format!("b.{at}"), "x")));
+    }
+    let newcomer = Newcomer { key: subscriber(OWN, 0).key, without: 0 };
+    world.owners().await_replay(b"a.*", OWN, newcomer, Some(frame(1)));
+    let mut windows = Vec::new();
+    loop {
+        world.tell(ReplayNote::More(subscriber(OWN, 0)));
+        while world.owners().proceed_with_next_replay() {}
+        let told = world.local();
+        windows.push(told.iter().filter(|it| it.starts_with("replayed")).count());
+        if told.last().is_some_and(|last| last == "replay end") {
+            assert!(told.contains(&"applied 1".to_owned()), "{told:?}");
+            break;
+        }
+    }
+    assert_eq!(windows.iter().sum::<usize>(), 100, "{windows:?}");
+    assert!(windows.len() > 1, "{windows:?}");
+}
+
+#[test]
+fn a_subscription_without_credit_is_confirmed_before_the_end_of_its_replay() {
+    let mut world = World::new(1, Config { ttl_ms: 1000, ..Config::default() });
+    (0..100).for_each(|_| world.tell(HomeNote::Stale(message("t", "x"))));
+    let newcomer = Newcomer { key: subscriber(OWN, 0).key, without: 0 };
+    world.owners().await_replay(b"t", OWN, newcomer, Some(frame(1)));
+    world.tell(ReplayNote::More(subscriber(OWN, 0)));
+    while world.owners().proceed_with_next_replay() {}
+    let told = world.local();
+    assert!(told.contains(&"replayed x".to_owned()) && !told.contains(&"applied 1".to_owned()), "{told:?}");
+    world.tell(ReplayNote::Unacked(subscriber(OWN, 0)));
+    assert_eq!(world.local(), ["applied 1"]);
+    world.tell(ReplayNote::Stop(subscriber(OWN, 0)));
+    assert!(world.local().is_empty() && !world.owners().proceed_with_next_replay());
+}
+
+#[test]
 fn temporary_queues_are_removed_with_their_owner_over_several_jobs() {
     let mut world = World::new(1, Config::default());
     let names: Vec<String> = (0..1500).map(|at| format!("/temp-queue/{at}")).collect();

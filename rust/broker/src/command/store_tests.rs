@@ -1,0 +1,130 @@
+//! Answers of commands that wait for a durable store, alone: the test decides what is safe.
+
+use super::fixture::{Fixture, config};
+use crate::connection::Effect;
+use crate::delivery::fixture::{OTHER, OWN};
+use crate::ids::ConnKey;
+use crate::queue::mail::{AnswerNote, HomeNote, Note};
+use crate::requester::Requester;
+use crate::store::double::Journal;
+use crate::store::handle::Handle;
+
+const RECEIPT: &str = "RECEIPT\nreceipt-id:r\n\n\0";
+
+/// A shard with a store, and a client.
+fn fixture() -> (Fixture, Journal, ConnKey) {
+    let (mut fixture, journal) = (Fixture::new(config(|_| ())), Journal::default());
+    fixture.queues.home.store = Handle::new(journal.handle());
+    let key = fixture.client();
+    (fixture, journal, key)
+}
+
+fn send(fixture: &mut Fixture, key: ConnKey, destination: &str, headers: &str) {
+    fixture.send(key, &format!("SEND\ndestination:{destination}\npersistent:true\n{headers}\nx"));
+}
+
+/// Answers the frames that waited for the store.
+fn answer_saved(fixture: &mut Fixture) {
+    fixture.owners().queue().answer_saved();
+    fixture.settle();
+}
+
+/// The other shard's question whether it has everything, also in its store.
+fn round_trip(fixture: &mut Fixture) -> Requester {
+    match fixture.notes_to_other().pop() {
+        Some(Note::Answer(AnswerNote::RoundTrip(requester, None))) => requester,
+        note => panic!("not a round trip: {note:?}"),
+    }
+}
+
+#[test]
+fn a_receipt_waits_for_the_own_store() {
+    let (mut fixture, journal, key) = fixture();
+    let queue = fixture.name_at(OWN, "/queue/");
+    send(&mut fixture, key, &queue, "receipt:r\n");
+    answer_saved(&mut fixture);
+    assert_eq!((fixture.waiting(&queue), fixture.sent_to(key).as_str()), (1, ""));
+    journal.save_all();
+    answer_saved(&mut fixture);
+    assert_eq!(fixture.sent_to(key), RECEIPT);
+}
+
+#[test]
+fn a_frame_that_tells_the_store_nothing_does_not_wait() {
+    let (mut fixture, _, key) = fixture();
+    let queue = fixture.name_at(OWN, "/queue/");
+    send(&mut fixture, key, &queue, "");
+    let other = fixture.client();
+    fixture.send(other, &format!("SEND\ndestination:{queue}\nreceipt:r\n\nx"));
+    assert_eq!(fixture.sent_to(other), RECEIPT);
+}
+
+#[test]
+fn a_store_that_fails_turns_the_receipt_into_an_error() {
+    let (mut fixture, journal, key) = fixture();
+    let queue = fixture.name_at(OWN, "/queue/");
+    send(&mut fixture, key, &queue, "receipt:r\n");
+    journal.fail();
+    answer_saved(&mut fixture);
+    assert_eq!(fixture.error_to(key), "E-MEMORY");
+}
+
+#[test]
+fn a_receipt_of_a_message_to_a_topic_waits_for_shards_with_durable_subscriptions() {
+    let (mut fixture, _, key) = fixture();
+    fixture.subscribe_other("/topic/a");
+    send(&mut fixture, key, "/topic/a", "receipt:r\n");
+    let requester = round_trip(&mut fixture);
+    assert_eq!((fixture.peers.batch.count_for(OTHER), fixture.sent_to(key).as_str()), (1, ""));
+    fixture.confirm(requester);
+    assert_eq!(fixture.sent_to(key), RECEIPT);
+}
+
+#[test]
+fn a_receipt_of_a_retained_message_waits_for_its_home_and_for_stores() {
+    let (mut fixture, _, key) = fixture();
+    let topic = fixture.name_at(OTHER, "/topic/");
+    fixture.subscribe_other(&topic);
+    send(&mut fixture, key, &topic, "retain:set\nreceipt:r\n");
+    for note in fixture.notes_to_other() {
+        assert_eq!(fixture.sent_to(key), "");
+        match note {
+            Note::Answer(AnswerNote::RoundTrip(requester, None))
+            | Note::Home(HomeNote::Retain(_, true, Some(requester))) => fixture.confirm(requester),
+            note => panic!("unexpected: {note:?}"),
+        }
+    }
+    assert_eq!(fixture.sent_to(key), RECEIPT);
+}
+
+#[test]
+fn a_disconnect_asks_the_shards_that_were_not_asked_before() {
+    let (mut fixture, _, key) = fixture();
+    fixture.subscribe_other("/topic/a");
+    send(&mut fixture, key, "/topic/a", "");
+    assert!(fixture.notes_to_other().is_empty(), "a frame without a RECEIPT does not wait");
+    fixture.send(key, "DISCONNECT\nreceipt:r\n\n");
+    let effect = fixture.connections.effects.pop_back();
+    assert!(
+        matches!(effect, Some(Effect::AsksForRoundTrips(_, shards)) if shards == OTHER.bit()),
+        "{effect:?}"
+    );
+    assert_eq!(fixture.sent_to(key), "");
+}
+
+#[test]
+fn the_receipt_of_an_ack_waits_until_the_message_is_forgotten() {
+    let (mut fixture, journal, key) = fixture();
+    let queue = fixture.name_at(OWN, "/queue/");
+    fixture.send(key, &format!("SUBSCRIBE\nid:s\ndestination:{queue}\nack:client\n\n"));
+    send(&mut fixture, key, &queue, "");
+    let ack = super::fixture::header(&fixture.sent_to(key), "ack");
+    journal.save_all();
+    answer_saved(&mut fixture);
+    fixture.send(key, &format!("ACK\nid:{ack}\nreceipt:r\n\n"));
+    answer_saved(&mut fixture);
+    assert_eq!(fixture.sent_to(key), "");
+    journal.save_all();
+    answer_saved(&mut fixture);
+    assert_eq!(fixture.sent_to(key), RECEIPT);
+}
