@@ -1,4 +1,4 @@
-"""The layout of the tests: what the files are called, where they stand, and who imports whom."""
+"""The layout of the tests: what the files are called, where they stand, and which files import which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The house rules that a machine can check: lengths, words, where unsafe code stands."""
+"""Checks the style rules: lengths of files and lines, words, and files with unsafe code."""
 
 from __future__ import annotations
 

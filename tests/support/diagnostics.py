@@ -83,7 +83,7 @@ def shards_sum(wire: Wire, name: str) -> int:
 
 
 def parse_monitor(text: str) -> dict[str, tuple[int, int, int]]:
-    """Size, dequeued and enqueued of each queue in a text of the monitor, which must hold nothing else."""
+    """Parses a text of the monitor: size, dequeued and enqueued of each queue. Any other content is an error."""
     assert _BLOCK.sub("", text) == "", f"not the monitor's format: {text!r}"
     blocks = _BLOCK.findall(text)
     found = {name: (int(size), int(dequeued), int(enqueued)) for name, size, dequeued, enqueued in blocks}

@@ -10,7 +10,7 @@ from tests.support.wire import Wire
 
 
 class LossDetector:
-    """Tells when the broker has noticed that a client is gone.
+    """Tells when the broker has noticed that a client is lost.
 
     `client` holds one message of each of many queues, and `watcher` consumes from all of them too: when `client` is
     lost, the messages come to `watcher`. A queue lives on one of the broker's shards, and each shard hears of the
@@ -31,7 +31,7 @@ class LossDetector:
         self._watcher = watcher
 
     def wait(self) -> None:
-        """Returns when the broker has taken back what the client held."""
+        """Returns when the broker has requeued the deliveries of the client."""
         for _ in range(self.QUEUES):
             self._watcher.expect_message("held", subscription=self._id, redelivered="true")
 

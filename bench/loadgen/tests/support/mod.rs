@@ -30,7 +30,7 @@ impl Workload {
             .expect("the program starts")
     }
 
-    /// Makes one repetition; its result. The exit status must agree with it.
+    /// Runs one repetition and returns its result, which must agree with the exit status.
     pub fn run(&self, address: SocketAddr, arguments: &[&str]) -> serde_json::Value {
         let output = self.command("run", &[&["--connect", &address.to_string()], arguments].concat());
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -74,7 +74,7 @@ class RabbitMQ(Peer):
     @staticmethod
     def _home() -> Path:
         for name in (os.environ.get("RABBITMQ_HOME", ""), *_HOMES):
-            # Not the program on the path: Debian's changes the user and uses the machine's own settings.
+            # Debian's program on the path is not used: it changes the user and uses the settings of the machine.
             if name and any(Path(name).glob("**/rabbitmq-server")):
                 return Path(name)
         raise Missing("not installed: no rabbitmq-server below " + ", ".join(_HOMES) + " or RABBITMQ_HOME")

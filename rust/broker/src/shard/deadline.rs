@@ -15,7 +15,7 @@ use crate::timer::Due;
 /// for a budget that other work uses up.
 const TURN_DEADLINES_MAX: usize = 2000;
 
-/// Maximum of late deliveries of one subscription that are taken back at a time.
+/// The maximum number of late deliveries of one subscription that are requeued at a time.
 const LATE_MAX: usize = 1000;
 
 /// The delay of `ack_timeout` for a connection whose ACK or COMMIT is being processed.

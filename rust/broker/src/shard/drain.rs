@@ -141,7 +141,7 @@ impl Shard {
         }
     }
 
-    /// Returns how many were closed, and how many of them lost pending deliveries.
+    /// Returns the number of closed connections, and the number of those that lost pending deliveries.
     fn close_those(&mut self, chosen: impl Fn(&Conn) -> bool) -> (usize, usize) {
         let open = self.connections.table.iter().filter(|(_, conn)| conn.life.is_open() && chosen(conn));
         let (mut closed, mut lossy, before) = (0, 0, self.turn.budget.visited());

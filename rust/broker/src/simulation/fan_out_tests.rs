@@ -7,7 +7,7 @@ use super::client::Client;
 use super::support::{broker, connect, exchange, fill_memory, messages, receipts};
 use crate::config::Config;
 
-/// A broker whose memory one message of 100 kB to many readers does not fill, and clients of its first shard.
+/// A broker with enough memory for a message of 100 kB to many readers, and clients of its first shard.
 fn small_broker<const CLIENTS: usize>(writers: usize) -> (SimulatedBroker, [Client; CLIENTS]) {
     let mut broker = broker(Config { writers, memory_limit: 64 << 20, ..Config::default() });
     let clients = [0; CLIENTS].map(|shard| connect(&mut broker, shard));
