@@ -15,7 +15,7 @@ pub const POLL_MAX_MS: u64 = 3_600_000;
 
 /// Children of each entry of the heap.
 const CHILDREN: usize = 4;
-/// Capacity above this is freed once most entries are gone.
+/// Capacity above this is freed once most entries are removed.
 const CAPACITY_KEPT: usize = 1024;
 
 /// The purpose of a deadline.

@@ -23,7 +23,7 @@ use crate::router::group::SubscriptionIndex;
 /// Deliveries that are acknowledged before the turn's budget is checked again.
 const PORTION: usize = 256;
 
-/// Any number of so many digits fits into a `u64`.
+/// Any number with this number of digits fits into a `u64`.
 const DIGITS_FIT: usize = 19;
 
 /// Takes the deliveries that an ACK or NACK covers, or a portion of them, and whether these were all.

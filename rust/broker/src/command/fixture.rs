@@ -256,7 +256,7 @@ impl Fixture {
         self.turn.memory.is_short = is_full;
     }
 
-    /// Ends a connection whose peer has gone. Its subscriptions are still there.
+    /// Ends a connection whose peer has disconnected. Its subscriptions still exist.
     pub fn drop_connection(&mut self, key: ConnKey) {
         let base = &mut self.base;
         base.connections.drop_connection(&mut base.turn, key, "test");

@@ -74,7 +74,7 @@ impl Connections {
         AnswerTo { shard: turn.id, conn: key, token, awaited: true }
     }
 
-    /// A frame waits for so many answers more.
+    /// Makes a frame wait for additional answers.
     pub fn await_more(&mut self, to: AnswerTo, count: u32) {
         if let Some(conn) = self.table.get_mut(to.conn) {
             conn.answers.await_more(to.token, count);

@@ -74,7 +74,7 @@ impl Answers {
         self.bytes
     }
 
-    /// Adds an answer behind all others; `waiting` shards have to answer first.
+    /// Adds an answer after all others; `waiting` shards have to answer first.
     pub fn push(&mut self, token: u64, answer: Answer, waiting: u32) {
         debug_assert!(self.pending.back().is_none_or(|last| last.token < token), "tokens ascend");
         self.bytes += answer.bytes();

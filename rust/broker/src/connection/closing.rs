@@ -118,7 +118,7 @@ impl Connections {
         }
     }
 
-    /// Takes out a connection whose subscriptions are removed.
+    /// Removes a connection whose subscriptions are removed.
     pub fn take_out(&mut self, turn: &mut Turn, key: ConnKey) -> Option<Box<Conn>> {
         let mut conn = self.table.remove(key)?;
         turn.budget.end_connection();
@@ -137,7 +137,7 @@ impl Connections {
         Some(offender)
     }
 
-    /// Takes out a COMMIT that is not decided.
+    /// Removes a COMMIT that is not decided.
     pub fn take_commit(&mut self, key: ConnKey) -> Option<Box<Commit>> {
         let conn = self.table.get_mut(key)?;
         match conn.committing.take()? {

@@ -49,7 +49,7 @@ pub enum Overdue {
     Untaken,
     /// Its next frame has waited for `publish_timeout`, as far as the connection knows.
     Held,
-    /// A frame is incomplete after so many milliseconds.
+    /// A frame is incomplete after this many milliseconds.
     Frame(u64),
     /// It has been silent for too long.
     Silence,

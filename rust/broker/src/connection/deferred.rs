@@ -1,6 +1,6 @@
 //! Deliveries that wait because a connection's outbox is full. They are not encoded yet, and take little memory.
 //!
-//! All further deliveries to the connection queue up behind them, so that the order is kept.
+//! All further deliveries to the connection wait after them, so that the order is kept.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -27,7 +27,7 @@ pub enum Waiting {
 /// Messages of queues for one subscription, the oldest first, with their places.
 pub type Queued = VecDeque<(u64, Box<(ShardId, Delivery)>)>;
 
-/// Stale entries of ended subscriptions are removed once they outnumber all others, and are at least so many.
+/// Stale entries of ended subscriptions are removed once they outnumber all others, and are at least this many.
 const STALE_MAX: usize = 32;
 
 /// The deferred deliveries of one connection, in order.
@@ -58,7 +58,7 @@ impl Conn {
 }
 
 impl Deferred {
-    /// Adds a delivery behind all others. Returns whether it is the first one of a topic.
+    /// Adds a delivery after all others. Returns whether it is the first one of a topic.
     pub fn push(&mut self, waiting: Waiting) -> bool {
         let place = self.next;
         self.next += 1;
@@ -105,7 +105,7 @@ impl Deferred {
         Some(queued)
     }
 
-    /// Takes out the messages of queues for an ended subscription. Also returns the number of visited entries.
+    /// Removes the messages of queues for an ended subscription. Also returns the number of visited entries.
     pub fn take_queued(&mut self, key: SubscriptionKey) -> (Queued, usize) {
         let taken = self.queued.remove(&key).unwrap_or_default();
         self.of_queues -= taken.len();
@@ -118,7 +118,7 @@ impl Deferred {
         (taken, looked_at)
     }
 
-    /// Takes out the messages of topics.
+    /// Removes the messages of topics.
     pub fn take_topics(&mut self) -> Deferred {
         self.accepted = 0;
         Deferred { topics: std::mem::take(&mut self.topics), ..Deferred::default() }

@@ -5,10 +5,10 @@
 pub enum Flow {
     /// It is handled, maybe by an ERROR.
     Done,
-    /// It has to wait, and so do all frames behind it.
+    /// It has to wait, and so do all later frames.
     Parked,
     /// It is handled again in the next turn.
     Later,
-    /// It is handled, but all frames behind it have to wait.
+    /// It is handled, but all later frames have to wait.
     Waiting,
 }

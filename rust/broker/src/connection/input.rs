@@ -7,7 +7,7 @@ use stompica_proto::header;
 use super::arrival::Arrival;
 use super::conn::{Conn, Transport};
 
-/// Spare capacity behind kept input that is not worth freeing.
+/// Spare capacity after kept input that is not worth freeing.
 const SLACK_BYTES: usize = 256 << 10;
 /// The beginning of a frame up to this size is copied in front of the next read.
 const SHORT_BYTES: usize = 1024;
@@ -80,7 +80,7 @@ impl Input {
         }
     }
 
-    /// Takes out the kept bytes, followed by `bytes`, for decoding.
+    /// Removes the kept bytes, followed by `bytes`, for decoding.
     pub fn take_with(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut input = std::mem::take(&mut self.bytes);
         append(&mut input, bytes, self.arrival.announced());

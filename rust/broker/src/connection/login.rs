@@ -1,5 +1,5 @@
 //! CONNECT: checks whether a client may log in, and answers CONNECTED. The result of the check may come later; the
-//! frames behind the CONNECT are not read before, and it has to come within `login_timeout`.
+//! later frames are not read before that, and it has to come within `login_timeout`.
 
 use std::collections::HashMap;
 
@@ -69,7 +69,7 @@ impl Logins {
 }
 
 impl Connections {
-    /// Handles CONNECT. Returns whether the frames behind it have to wait.
+    /// Handles CONNECT. Returns whether later frames have to wait.
     pub fn connect(&mut self, turn: &mut Turn, key: ConnKey, login: Login) -> bool {
         if self.logins.may_log_in() {
             self.log_in(turn, key, &login);

@@ -25,7 +25,7 @@ impl Connections {
         }
     }
 
-    /// Leaves a connection's next frame, and all behind it, unread until there is room.
+    /// Leaves a connection's next frame and all later frames unread until there is room.
     pub fn park(&mut self, turn: &mut Turn, key: ConnKey, pause: Pause) {
         if self.parking.hold(&mut self.table, key, pause, turn.now_ms) {
             turn.counters.parked += 1;

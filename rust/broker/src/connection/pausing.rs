@@ -191,7 +191,7 @@ pub(crate) struct Parking {
 }
 
 impl Parking {
-    /// Makes a connection wait for room. Returns false if it waits already, or is gone.
+    /// Makes a connection wait for room. Returns false if it waits already, or does not exist.
     pub(super) fn hold(&mut self, conns: &mut Conns, key: ConnKey, pause: Pause, now_ms: u64) -> bool {
         let Some(wait) = conns.get_mut(key).map(|conn| &mut conn.wait).filter(|wait| !wait.is_on()) else {
             return false;
@@ -373,7 +373,7 @@ mod tests {
         let (mut parking, mut conns, keys) = parked(&[Pause::Mailbox, Pause::Memory, Pause::Mailbox]);
         parking.retry(Pause::Mailbox);
         assert_eq!(parking.next_to_retry(&mut conns), Some(keys[0]));
-        // It has to wait again, behind the others, with its original start time.
+        // It has to wait again, after the others, with its original start time.
         parking.hold(&mut conns, keys[0], Pause::Mailbox, 9);
         assert_eq!(parking.next_to_retry(&mut conns), Some(keys[2]));
         assert_eq!((parking.next_to_retry(&mut conns), parking.len()), (None, 2));

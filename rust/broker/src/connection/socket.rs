@@ -138,7 +138,7 @@ impl Socket {
     /// Tells the peer that nothing more will be written.
     ///
     /// # Errors
-    /// The connection is gone.
+    /// The connection is lost.
     pub fn shut_write(&mut self) -> io::Result<()> {
         match &mut self.stream {
             Stream::Plain(stream) => stream.shutdown(Shutdown::Write),
@@ -292,7 +292,7 @@ mod double {
             Socket { stream, has_hung_up: false, untaken: 0, taken_ms: 0 }
         }
 
-        /// A socket that takes so many bytes, then would block.
+        /// A socket that takes this many bytes, then would block.
         pub(crate) fn with_room(room: usize) -> Self {
             Socket::scripted(Script { room, ..Script::default() })
         }

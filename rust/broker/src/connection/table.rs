@@ -8,7 +8,7 @@ use crate::ids::ConnKey;
 /// All connections of one shard.
 #[derive(Debug, Default)]
 pub struct Conns {
-    /// Boxed, so that a growing table moves pointers and leaves no large holes behind.
+    /// Boxed, so that a growing table moves pointers and leaves no large holes.
     slots: Slab<Box<Conn>>,
     /// Generation of the next owner of any slot; grows with every connection.
     generation: u32,

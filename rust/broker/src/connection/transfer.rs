@@ -71,7 +71,7 @@ impl Connections {
     pub fn read(&mut self, turn: &mut Turn, key: ConnKey, round: u64, buffer: &mut [u8]) -> Option<Read> {
         let conn = self.table.get_mut(key)?;
         let began = turn.stages.begin(Stage::Read);
-        // A short rest of the previous read is put in front, so that the new bytes need not be copied behind it.
+        // A short rest of the previous read is put in front, so that the new bytes need not be copied after it.
         let rest = conn.short_rest();
         let (begun, free) = buffer.split_at_mut(rest.len());
         begun.copy_from_slice(rest);

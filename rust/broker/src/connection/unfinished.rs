@@ -30,7 +30,7 @@ use crate::turn::Turn;
 const TURN_MS: u64 = 1000;
 /// unless none of its bytes have come for this long,
 const SILENCE_MS: u64 = 20;
-/// or it is slower than so many bytes per millisecond afterwards.
+/// or it is slower than this number of bytes per millisecond afterwards.
 const PACE_BYTES: u64 = 1 << 10;
 /// A connection that has sent nothing for this long is refused when there is too much unfinished input.
 const STALLED_MS: u64 = 10_000;
@@ -404,7 +404,7 @@ mod tests {
         assert_eq!((send_head(b"SEN"), send_head(b"ACK\nid:1\n")), (None, None));
     }
 
-    /// A connection that keeps so many bytes of a frame, which began at a given time.
+    /// A connection that keeps this many bytes of a frame, which began at a given time.
     fn arrives(connections: &mut Connections, turn: &Turn, key: ConnKey, bytes: usize, since_ms: u64) {
         let conn = connections.table.get_mut(key).expect("an open connection");
         conn.input.bytes = vec![0; bytes];

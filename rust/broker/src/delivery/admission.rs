@@ -7,7 +7,7 @@
 //!                                             └─ elsewhere ─► AllowanceRequest ─► home ─► AllowanceGrant: number of messages
 //! ```
 //! A SEND to a queue that would keep it waits ([`Pause::Kept`]); its home is asked again until the SEND is admitted,
-//! or memory is free again. So a queue that nobody reads stops only its own publishers.
+//! or memory is free again. So a queue without consumers stops only its own publishers.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;

@@ -2,7 +2,7 @@
 //!
 //! [`Owners::deliver`] passes such a message to a fan-out, which continues each turn until the turn's share of the
 //! work is done. A connection whose outbox is full gets its copy later: until then the copy is deferred
-//! ([`Deferred`](crate::connection::deferred::Deferred)), and everything after it waits behind it. So the cost of a
+//! ([`Deferred`](crate::connection::deferred::Deferred)), and everything after it waits, too. So the cost of a
 //! message is bounded by `outbox_limit` and by the turn, not by the number of its receivers. Once an outbox is under
 //! half it is filled again.
 
@@ -32,7 +32,7 @@ const DEFERRED_SHARE: u64 = 8;
 /// The estimated size of a frame besides the parts of the message, in bytes.
 const FRAME_BYTES: usize = 160;
 
-/// The estimated number of bytes that one message is encoded to for so many groups.
+/// The estimated number of bytes of one message that is encoded for a number of groups.
 fn encoded_bytes(message: &Message<'_>, groups: usize) -> usize {
     let frame = message.body.len() + message.headers.len() + message.destination.len() + FRAME_BYTES;
     frame.saturating_mul(groups)

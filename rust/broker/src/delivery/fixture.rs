@@ -72,7 +72,7 @@ impl Fixture {
         lend!(self => Owners { turn, notes, router, queues, connections, deliveries, peers })
     }
 
-    /// Adds a connection whose socket takes so many bytes before it would block.
+    /// Adds a connection whose socket takes this many bytes before it would block.
     pub fn connect(&mut self, room: usize) -> ConnKey {
         let peer = "127.0.0.1:1".parse().expect("an address");
         self.connections.table.insert(Conn::new(Socket::with_room(room), peer, 1, false, 0))

@@ -2,7 +2,7 @@
 //!
 //! | full | seen by | effect |
 //! |---|---|---|
-//! | an outbox (`outbox_limit`) | every shard, through the filter behind it | policy `slow_consumer` |
+//! | an outbox (`outbox_limit`) | every shard, through its filter | policy `slow_consumer` |
 //! | memory (`memory_limit`, 80 %) | every shard, once per turn | SENDs park if their messages would be kept; all
 //! SENDs from 95 % on |
 //! | a shard's mailbox (`max_input_queue_size`) | the shard that feeds it | SENDs to it park |

@@ -85,7 +85,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Whether messages of other shards wait behind a fan-out that waits for memory.
+    /// Whether messages of other shards wait for a fan-out that waits for memory.
     pub fn mail_waits_for_memory(&self) -> bool {
         !self.peers.inbound.is_empty()
             && !self.peers.inbound.can_go_on(&self.deliveries.fan_outs)

@@ -393,7 +393,7 @@ fn the_memory_of_a_shard_is_counted_in_the_total() {
     assert!(fixture.turn.held_bytes() - before >= 10_000);
 }
 
-/// A shard that holds so many bytes of a limit of 1000.
+/// A shard that holds this many bytes of a limit of 1000.
 fn holding(bytes: i64) -> Fixture {
     let mut fixture = Fixture::new(Config { memory_limit: 1000, ..Config::default() });
     hold(&mut fixture, bytes);

@@ -248,7 +248,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Lets a connection that asked continue; false if it is gone.
+    /// Lets a connection that asked continue; false if it has ended.
     fn resume(&mut self, key: ConnKey, number: u64) -> bool {
         let Some(conn) = self.connections.table.get(key) else { return false };
         let listens = conn.life.is_open() && !conn.life.ending;

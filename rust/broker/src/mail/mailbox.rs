@@ -144,7 +144,7 @@ impl Mailbox {
         }
     }
 
-    /// Empty mailboxes that wake nobody.
+    /// Empty mailboxes without a thread to wake.
     #[cfg(test)]
     #[must_use]
     pub fn detached(count: usize) -> Arc<[Mailbox]> {

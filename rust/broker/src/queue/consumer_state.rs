@@ -105,7 +105,7 @@ pub struct InitialReplay {
 }
 
 impl InitialReplay {
-    /// An initial replay from so many homes; meanwhile the subscription has this much additional credit in bytes.
+    /// An initial replay from this many homes; meanwhile the subscription has this much additional credit in bytes.
     #[must_use]
     pub fn new(homes: usize, bytes_granted: i64) -> Self {
         InitialReplay { waiting: homes, asked: 0, wanting: 0, told: 0, bytes_granted }

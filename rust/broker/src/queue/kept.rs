@@ -57,7 +57,7 @@ impl Owners<'_> {
         self.rearm_waiting();
     }
 
-    /// Drops the oldest stale message, because there are too many. If it is gone, another home has the oldest now.
+    /// Drops the oldest stale message, because there are too many. If this home has none, another home has the oldest.
     pub(super) fn drop_stale(&mut self) {
         if let Some(dropped) = self.queues.stale.take_oldest() {
             self.turn.counters.dropped += 1;

@@ -200,7 +200,7 @@ pub enum TransactionNote {
 pub enum MemoryNote {
     /// Ask how many messages to this name would be delivered at once.
     AllowanceRequest(Box<[u8]>),
-    /// So many messages to the name with this hash would be delivered at once.
+    /// This many messages to the name with this hash would be delivered at once.
     AllowanceGrant(u64, Allowance),
 }
 

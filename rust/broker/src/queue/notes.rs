@@ -57,7 +57,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// No notes, for this shard of so many.
+    /// An empty value for the shard `own`; `shards` is the number of all shards.
     #[must_use]
     pub fn new(own: ShardId, shards: usize) -> Self {
         Notes {

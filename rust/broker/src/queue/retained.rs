@@ -36,7 +36,7 @@ impl Retained {
         self.by_name.contains_key(name)
     }
 
-    /// Reserves room for so many messages, or (negative) releases it. Returns false, without a change, if there would
+    /// Reserves room for this many messages, or (negative) releases it. Returns false, without a change, if there would
     /// be more than `messages_max`.
     pub fn reserve(&mut self, count: i64, messages_max: usize) -> bool {
         if count <= 0 {
@@ -114,7 +114,7 @@ impl Retained {
         self.expiring.first().map(|(at_ms, _)| *at_ms)
     }
 
-    /// Drops up to so many expired messages. Returns their number.
+    /// Drops up to this many expired messages. Returns their number.
     pub fn expire(&mut self, now_ms: u64, messages_max: usize) -> usize {
         let mut gone = 0;
         while gone < messages_max

@@ -23,7 +23,7 @@ pub struct StaleCounts {
 }
 
 impl StaleCounts {
-    /// The counts of so many homes.
+    /// The counts of this many homes.
     #[must_use]
     pub fn new(homes: usize) -> Self {
         let oldest = (0..homes).map(|_| AtomicU64::new(u64::MAX)).collect();

@@ -43,7 +43,7 @@ impl Home {
         self.sweep.left = self.sweep.slots;
     }
 
-    /// Continues the sweep, up to so many visits of queues and messages.
+    /// Continues the sweep, up to a number of visits of queues and messages.
     pub fn proceed(&mut self, visits_max: usize) {
         let end = self.visited.saturating_add(visits_max);
         while self.visited < end && self.is_sweeping() {

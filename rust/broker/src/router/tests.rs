@@ -139,7 +139,7 @@ fn interest_of_other_shards_is_part_of_a_destination() {
     assert!(router.filters.is_empty());
 }
 
-/// The reports to other shards while so many subscriptions begin and end, and the number of subscriptions at each.
+/// The reports to other shards while `count` subscriptions begin and end, and the number of subscriptions at each.
 fn reports_of(count: u32, id: impl Fn(u32) -> String) -> Vec<(usize, u32)> {
     let mut router = router();
     let (mut keys, mut told) = (Vec::new(), Vec::new());

@@ -113,7 +113,7 @@ impl Shard {
         self.peers.busy.sends_first = false;
     }
 
-    /// Handles the refusal of a request of this connection by another shard; frames behind it may have taken effect.
+    /// Handles the refusal of a request of this connection by another shard; later frames may have taken effect.
     pub(super) fn refused(&mut self, key: ConnKey, token: u64, refusal: (ProtocolError, Offender)) {
         if self.command().is_deciding(key, token) {
             return self.command().prepare_answered(key, Err(refusal.0));

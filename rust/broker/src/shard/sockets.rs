@@ -117,7 +117,7 @@ impl Shard {
         }
     }
 
-    /// Removes a connection whose subscriptions are gone, and everything that belongs to it.
+    /// Removes a connection whose subscriptions are removed, and everything that belongs to it.
     pub(super) fn take_out(&mut self, key: ConnKey) {
         let Some(mut conn) = self.connections.take_out(&mut self.turn, key) else { return };
         if let Some(pending_writes) = &mut conn.pending_writes {

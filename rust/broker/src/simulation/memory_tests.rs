@@ -55,7 +55,7 @@ fn a_client_that_hangs_up_within_a_frame_is_read_again_after_a_full_turn() {
     assert!(shard.has_work(), "it is never read again");
 }
 
-/// Clients that have received some of so many retained messages, and wait for memory for the others.
+/// Clients that have received some of `count` retained messages, and wait for memory for the others.
 fn waiting_for_replay<const N: usize>(count: usize) -> (SimulatedBroker, [Client; N]) {
     let config = Config {
         writers: 1,
@@ -191,7 +191,7 @@ fn incomplete_frames_on_other_shards_do_not_get_a_frame_refused() {
     }
 }
 
-/// Clients with an incomplete frame of 60 KB, of which so many bytes are missing; from time to time they send a byte
+/// Clients with an incomplete frame of 60 KB, of which `missing` bytes are missing; from time to time they send a byte
 /// more.
 fn trickling_clients(broker: &mut SimulatedBroker, count: usize, missing: usize) -> Vec<Client> {
     let mut clients: Vec<Client> = (0..count).map(|_| connect(broker, 0)).collect();

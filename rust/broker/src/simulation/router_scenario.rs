@@ -140,7 +140,7 @@ impl Scenario<'_> {
         }
     }
 
-    /// Another shard reports full outboxes behind a filter, or that they have room again.
+    /// Another shard reports full outboxes of receivers of a filter, or that they have room again.
     fn set_full(&mut self) {
         let (at, full) = (self.next(), self.next() % 2 == 1);
         let Some(entry) = self.model.remote.get(at % self.model.remote.len().max(1)).cloned() else { return };

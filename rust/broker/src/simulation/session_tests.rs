@@ -124,7 +124,7 @@ fn send_all(broker: &mut SimulatedBroker, client: &mut Client, frames: impl Iter
     broker.run_until_idle();
 }
 
-/// Ends a hundred subscriptions of one connection, by so many frames, after the RECEIPTs of all SENDs. Returns how many
+/// Ends a hundred subscriptions of one connection, by a number of frames, after the RECEIPTs of all SENDs. Returns how many
 /// messages they received.
 fn bodies_before(leaving_frames: u64, leaving: impl Fn(&mut Client)) -> usize {
     const SUBSCRIPTIONS: usize = 100;

@@ -16,7 +16,7 @@ fn blocking(config: Config) -> Config {
     Config { slow_consumer: SlowConsumer::Block(Duration::from_secs(3600)), heartbeat_ms: (0, 0), ..config }
 }
 
-/// Sends a transaction of so many messages to a topic, and its COMMIT.
+/// Sends a transaction of this many messages to a topic, and its COMMIT.
 fn commit(broker: &mut SimulatedBroker, client: &mut Client, count: usize, bytes: usize) {
     client.send(b"BEGIN\ntransaction:t\n\n\0");
     let rest = "x".repeat(bytes);

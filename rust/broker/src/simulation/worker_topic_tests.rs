@@ -40,7 +40,7 @@ fn unsubscribe(client: &mut Client) {
     client.send(b"UNSUBSCRIBE\nid:0\n\n\0");
 }
 
-/// A broker, the publisher of its messages, and their only consumer, which held so many of them and unsubscribes.
+/// A broker, the publisher of its messages, and their only consumer, which had a number of them in flight and unsubscribes.
 fn requeuing(credit: usize) -> (SimulatedBroker, Client, Client) {
     let mut broker = broker(config());
     let mut publisher = connect(&mut broker, 0);

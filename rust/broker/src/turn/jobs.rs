@@ -7,7 +7,7 @@ use crate::ids::{ConnKey, ShardId};
 /// Capacity for more jobs than these is freed once they are done.
 const KEPT: usize = 64;
 
-/// A job does one part of its work and is queued again behind the others. A variant without data continues the first
+/// A job does one part of its work and is queued again after the others. A variant without data continues the first
 /// piece of work of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
@@ -44,7 +44,7 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Adds a job behind all others.
+    /// Adds a job after all others.
     pub fn push(&mut self, job: Job) {
         self.waiting.push_back(job);
     }

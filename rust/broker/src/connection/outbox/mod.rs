@@ -163,7 +163,7 @@ impl Outbox {
     /// Writes as much as the socket takes, with one `writev`.
     ///
     /// # Errors
-    /// An error of the socket: the connection is gone.
+    /// An error of the socket: the connection is lost.
     pub fn flush(&mut self, pool: &mut ChunkPool, socket: &mut Socket) -> io::Result<Flushed> {
         if self.bytes == 0 {
             return Ok(if self.pass_on(socket)? { Flushed::Drained } else { Flushed::Blocked });
@@ -380,7 +380,7 @@ impl Outbox {
         frames
     }
 
-    /// Drops everything, since the connection is gone.
+    /// Drops everything, since the connection has ended.
     pub fn clear(&mut self, pool: &mut ChunkPool) {
         while let Some(range) = self.ranges.pop_front() {
             pool.release(range.chunk);

@@ -40,7 +40,7 @@ impl Outbox {
         self.marks.take_through(self.written())
     }
 
-    /// The number of write markers behind the pending output, because their frames were cut; they are the newest
+    /// The number of write markers after the pending output, because their frames were cut; they are the newest
     /// ones.
     pub fn take_cut(&mut self) -> usize {
         self.marks.take_behind(self.end())

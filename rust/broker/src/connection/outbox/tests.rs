@@ -32,12 +32,12 @@ fn drain(outbox: &mut Outbox, pool: &mut ChunkPool, socket: &mut Socket) {
     assert_eq!(outbox.flush(pool, socket).expect("takes all"), Flushed::Drained);
 }
 
-/// The frame with the header that reports so many dropped ones.
+/// The frame with a header that reports this number of dropped frames.
 fn with_notice(frame: &[u8], dropped: u32) -> Vec<u8> {
     [&frame[..8], format!("dropped:{dropped}\n").as_bytes(), &frame[8..]].concat()
 }
 
-/// An outbox with so many frames of 300 bytes: frame n consists of bytes n.
+/// An outbox with this many frames of 300 bytes: frame n consists of bytes n.
 fn with_frames(count: u8) -> (ChunkPool, Outbox) {
     let (mut pool, mut outbox) = (ChunkPool::default(), Outbox::default());
     (0..count).for_each(|byte| append(&mut outbox, &mut pool, &frame(byte, 300)));

@@ -15,7 +15,7 @@ impl WriteMarkers {
         self.positions.is_empty()
     }
 
-    /// Tracks the frame that ends here; no marker is behind this position.
+    /// Tracks the frame that ends here; no marker is after this position.
     pub fn add(&mut self, position: u64) {
         self.positions.push_back(position);
     }
@@ -34,7 +34,7 @@ impl WriteMarkers {
         count
     }
 
-    /// Removes the markers behind a position; returns their number.
+    /// Removes the markers after a position; returns their number.
     pub fn take_behind(&mut self, position: u64) -> usize {
         let kept = self.positions.iter().take_while(|mark| **mark <= position).count();
         let count = self.positions.len() - kept;

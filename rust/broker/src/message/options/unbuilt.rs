@@ -69,7 +69,7 @@ const AUTO_DELETE: &[u8] = b"auto-delete";
 /// `E-NOT-SUPPORTED`, naming the header; `E-VALUE` for an unknown routing type.
 pub fn require_built_subscribe(frame: &Frame<'_>, kind: Kind, durable: bool) -> Result<(), ProtocolError> {
     SUBSCRIBE.iter().chain(&QUEUE).try_for_each(|unbuilt| require(frame, unbuilt))?;
-    // Other subscriptions leave nothing behind, so `auto-delete:true` is true of them.
+    // Other subscriptions leave no messages, so `auto-delete:true` is true of them.
     let outlives_subscription = matches!(kind, Kind::Queue) || durable;
     if outlives_subscription {
         require(frame, &(AUTO_DELETE, FALSE))?;
