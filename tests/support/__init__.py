@@ -1,1 +1,1 @@
-"""What tests share: the broker as a process, raw clients, builders of frames, and helpers for dialogues."""
+"""Shared helpers of the tests: the broker as a process, raw clients, builders of frames, and dialogues."""

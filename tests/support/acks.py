@@ -8,7 +8,7 @@ from tests.support.queues import bodies, fill, fresh, left_in, numbered, take, u
 from tests.support.wire import Wire
 
 CLIENT_MODES = [(version, mode) for version in frames.VERSIONS for mode in ("client", "client-individual")]
-"""Each version with each mode that wants an ACK; 1.0 has the second as its clients expect."""
+"""Each version with each mode that requires ACKs; 1.0 has the second mode because its clients expect it."""
 
 INDIVIDUAL_MODES = [(version, mode) for version, mode in CLIENT_MODES if mode == "client-individual"]
 """Each version with the mode in which an ACK covers one message."""
@@ -40,7 +40,7 @@ def nack(wire: Wire, message: Frame, **headers: frames.HeaderValue) -> bytes:
 
 
 def settle(command: str, wire: Wire, message: Frame, **headers: frames.HeaderValue) -> bytes:
-    """ACK or NACK, as `command` says, of `message` in the version of `wire`."""
+    """Builds an ACK or NACK (`command`) of `message` in the version of `wire`."""
     return frames.frame(command, *ack_headers(wire, message), **headers)
 
 
@@ -72,7 +72,7 @@ def deliver(wire: Wire, destination: str, count: int, id: str = "s", **headers: 
 def prefetched(
     wire: Wire, publisher: Wire, destination: str, count: int, *, of: int, id: str = "s", **headers: frames.HeaderValue
 ) -> list[Frame]:
-    """Subscribes with a prefetch of `count`, has `of` messages sent; returns the first `count`, in flight."""
+    """Subscribes with a prefetch of `count`, and sends `of` messages; returns the first `count`, now in flight."""
     wire.subscribe(destination, id, **{"ack": "client", "prefetch_count": count, **headers})
     fill(publisher, destination, *numbered(of))
     return take(wire, *numbered(count), subscription=id)

@@ -42,7 +42,7 @@ class Durable:
 
     @property
     def headers(self) -> list[frames.Header]:
-        """The headers of SUBSCRIBE and UNSUBSCRIBE that name it, beside the id."""
+        """The headers of SUBSCRIBE and UNSUBSCRIBE that name it, without the id."""
         return [("durable", "true")] if self.dialect == "rabbitmq" else [(NAMED[self.dialect], self.name)]
 
     @property

@@ -66,7 +66,7 @@ def counted(report: dict[Path, Hits], root: Path) -> Iterator[tuple[Path, Hits]]
 
 
 def ranges(numbers: Iterable[int], known: Iterable[int]) -> str:
-    """Numbers in words, such as `3-5 9`; a range goes over lines that are not known, such as comments."""
+    """Numbers as text, such as `3-5 9`; a range includes uncounted lines in between, such as comments."""
     wanted, parts, start, last = set(numbers), [], 0, 0
     for number in [*sorted(known), 0]:
         if number in wanted:

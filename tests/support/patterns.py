@@ -39,7 +39,7 @@ DEEP: Patterns = [
     ("/x/ab*", ["/x/ab", "/x/abc", "/x/abc/d", "/x/ab/c", "/x/ab.c"], ["/x/a", "/x/b", "/x/cab", "/ab"]),
     ("/*/ab*", ["/x/ab", "/y/abc", "/x/abc/d"], ["/ab", "/x/y/ab", "/x/a"]),
 ]
-"""Patterns in which a last `*` matches whatever remains (the default)."""
+"""Patterns in which a last `*` matches the rest of the name (the default)."""
 
 SEGMENT: Patterns = [
     ("/a/*", ["/a/b", "/a/c"], ["/a", "/a/b/c", "/a/b.c", "/ab", "/a.b"]),

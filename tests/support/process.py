@@ -156,7 +156,7 @@ class BrokerProcess:
         self._join()
 
     def stop(self) -> None:
-        """Ends the process: SIGTERM, and SIGKILL if that does not help."""
+        """Ends the process by SIGTERM, or by SIGKILL if it does not end."""
         process = self._process
         if process is None:
             return

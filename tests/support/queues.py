@@ -56,7 +56,7 @@ def take(wire: Wire, *bodies: str, **headers: str | None) -> list[Frame]:
 
 
 def left_in(wire: Wire, queue: str) -> list[Frame]:
-    """Consumes all that waits in `queue`, in order. The queue must have no other consumer.
+    """Consumes all messages of `queue`, in order. The queue must have no other consumer.
 
     A message sent last marks the end, for a queue is FIFO; one that waits for its redelivery delay is not found.
     """
@@ -70,7 +70,7 @@ def left_in(wire: Wire, queue: str) -> list[Frame]:
 
 
 def take_all(wire: Wire, queue: str, count: int) -> list[Frame]:
-    """Consumes the `count` messages of `queue`, which may be too full for the last message of `left_in`."""
+    """Consumes the `count` messages of `queue`. Unlike `left_in`, it sends no message, so the queue may be full."""
     id = fresh("take all")
     wire.send(frames.subscribe(queue, id))
     found = [wire.expect_message(subscription=id) for _ in range(count)]

@@ -17,7 +17,7 @@ def deliver_one(wire: Wire, destination: str, id: str = "s", **headers: frames.H
 
 
 def nack_repeatedly(wire: Wire, message: Frame, times: int) -> None:
-    """Sends a NACK for the message and for its redeliveries, `times` in all; the last must not bring it again."""
+    """Sends NACKs for the message and its redeliveries, `times` in total; the last one must end the redeliveries."""
     first = int(message.header("delivery-count") or 1)
     for count in range(first + 1, first + times):
         wire.send(nack(wire, message))

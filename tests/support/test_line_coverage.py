@@ -1,4 +1,4 @@
-"""The summary of line coverage counts the broker's own code, and fails where it has to."""
+"""The summary of line coverage counts the broker's own code, and fails if the share is too low."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for what only polling can tell."""
+"""Waits by polling for conditions that have no event."""
 
 from __future__ import annotations
 

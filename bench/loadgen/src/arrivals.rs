@@ -46,7 +46,7 @@ impl Arrivals {
         true
     }
 
-    /// How many messages of a publisher have arrived.
+    /// The number of messages of a publisher that have arrived.
     #[inline]
     pub fn arrived(&self, publisher: usize) -> u64 {
         self.0[publisher].arrived

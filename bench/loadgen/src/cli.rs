@@ -7,7 +7,7 @@ use crate::login::Login;
 use crate::target::Target;
 use crate::workload::Transport;
 
-/// What `--help` prints.
+/// The text that `--help` prints.
 pub const HELP: &str = "\
 stompica-loadgen: makes one repetition of one workload against one STOMP broker, and checks every message
 
@@ -27,7 +27,7 @@ stompica-loadgen: makes one repetition of one workload against one STOMP broker,
 `stompica bench` plans, repeats and records; see bench/README.md.
 ";
 
-/// What to do.
+/// The requested action.
 #[derive(Debug, PartialEq)]
 pub enum Command {
     /// Print the help.
@@ -49,7 +49,7 @@ pub struct Options {
     pub workload: PathBuf,
     /// Transport to run it over.
     pub transport: Transport,
-    /// What to measure.
+    /// The target to measure.
     pub target: Target,
     /// Length of the intervals in the result.
     pub series_ms: Option<u64>,

@@ -62,7 +62,7 @@ pub struct Conn {
     transport: Transport,
     inbound: Inbound,
     response: Vec<u8>,
-    /// What it logs in with.
+    /// Its login.
     pub login: Rc<Login>,
     subscribe: Vec<u8>,
     subscriptions: usize,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Why a repetition failed.
+/// The reason why a repetition failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// A later message arrived where an earlier one was due: one was lost, or the order is wrong.

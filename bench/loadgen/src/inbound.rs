@@ -18,7 +18,7 @@ pub const HEADROOM: usize = 32 * 1024;
 // The rest of a read is at most a head, or a small frame with its body, and a WebSocket control frame.
 const _: () = assert!(HEAD_MAX + STREAM_MIN + 256 < HEADROOM);
 
-/// What a connection keeps from one read to the next.
+/// The state that a connection keeps from one read to the next.
 #[derive(Debug, Default)]
 pub struct Inbound {
     /// Part of a STOMP frame.

@@ -19,7 +19,7 @@ const HIGHEST_NS: u64 = 600_000_000_000;
 pub struct Latency {
     start: Instant,
     interval: Duration,
-    /// When each message was written, relative to `start`.
+    /// The time at which each message was written, relative to `start`.
     written: Vec<Duration>,
     /// Messages before this one are warm-up.
     first: u64,
@@ -173,7 +173,7 @@ pub struct LatencyResult {
 /// Latencies of the deliveries of one interval: upper bound in µs and count of each bucket that is not empty.
 #[derive(Debug, Clone, Serialize)]
 pub struct LatencyInterval {
-    /// When it was.
+    /// The time span of the interval.
     #[serde(flatten)]
     pub span: Span,
     /// From the intended time of sending, rounded down.

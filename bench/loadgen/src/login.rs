@@ -1,6 +1,6 @@
-//! What the generator logs in with, for brokers that ask for it.
+//! The login of the generator, for brokers that require one.
 
-/// What CONNECT and the upgrade request carry.
+/// The parameters of CONNECT and of the upgrade request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Login {
     /// Header `host` of CONNECT; some brokers expect the name of a virtual host.

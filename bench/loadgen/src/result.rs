@@ -8,7 +8,7 @@ use crate::series::Interval;
 /// One repetition.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Outcome {
-    /// Why it failed.
+    /// The reason of the failure.
     pub fault: Option<String>,
     /// Start of the measurement, µs since 1970; 0 if unknown.
     pub begun_unix_us: u64,

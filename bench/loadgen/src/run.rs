@@ -25,11 +25,11 @@ const RUN_MAX: Duration = Duration::from_secs(12);
 
 /// One repetition, before it is run.
 pub struct Repetition<'a> {
-    /// What is run.
+    /// The workload.
     pub workload: &'a Workload,
     /// Its transport.
     pub transport: Transport,
-    /// What is measured.
+    /// The measured target.
     pub target: &'a Target,
     /// Length of the intervals over time, if requested.
     pub series: Option<Duration>,

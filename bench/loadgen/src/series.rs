@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-/// When an interval of a repetition was.
+/// The time span of an interval of a repetition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Span {
     /// Its start, relative to the start of the repetition, µs.
@@ -16,7 +16,7 @@ pub struct Span {
 /// One interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Interval {
-    /// When it was.
+    /// The time span of the interval.
     #[serde(flatten)]
     pub span: Span,
     /// Messages sent.

@@ -7,7 +7,7 @@ use crate::login::Login;
 /// A broker or relay that listens.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Where it listens.
+    /// The address it listens on.
     pub address: SocketAddr,
     /// Its process, if CPU and memory are to be read.
     pub pid: Option<u32>,

@@ -24,7 +24,7 @@ pub struct Client {
 pub struct Topology {
     /// The clients, publishers last.
     pub clients: Vec<Client>,
-    /// What each publisher sends.
+    /// The messages of each publisher.
     pub feeds: Vec<Rc<Feed>>,
     /// Which messages arrived, if connections are consumers of one work queue.
     pub arrivals: Option<Rc<RefCell<Arrivals>>>,

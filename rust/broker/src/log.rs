@@ -50,7 +50,7 @@ pub struct Record {
     pub time: SystemTime,
     /// Severity.
     pub level: Level,
-    /// What happened, in one line, without the fields.
+    /// The event, in one line, without the fields.
     pub text: String,
     /// Further facts (connection, peer, cause), in order.
     pub fields: Vec<(&'static str, String)>,

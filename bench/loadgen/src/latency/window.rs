@@ -1,7 +1,7 @@
 //! Latency under a window: from the write of a message's batch to its delivery.
 //!
-//! A publisher under a window writes batches. Each batch has one time stamp, and so has all that one read of a connection
-//! brings: the generator reads the clock twice for hundreds of messages. The loop is closed: the publisher waits for its
+//! A publisher under a window writes batches. Each batch has one time stamp, and so has everything that one read of a
+//! connection brings: the generator reads the clock twice for hundreds of messages. The loop is closed: the publisher waits for its
 //! slowest subscription, so the latency includes the queueing that the window allows.
 
 use std::collections::VecDeque;
@@ -114,7 +114,7 @@ impl WindowLatency {
 /// Latencies of the deliveries of one interval: upper bound in µs and count of each bucket that is not empty.
 #[derive(Debug, Clone, Serialize)]
 pub struct WindowInterval {
-    /// When it was.
+    /// The time span of the interval.
     #[serde(flatten)]
     pub span: Span,
     /// From the start of writing a message's batch, rounded down.

@@ -284,7 +284,7 @@ mod tests {
         items.iter().map(|item| (item.key, &raw const *item)).collect()
     }
 
-    /// How many of the remaining items have moved.
+    /// The number of remaining items that have moved.
     fn moved(before: &HashMap<u64, *const Wide>, items: &Wides) -> usize {
         items
             .iter()

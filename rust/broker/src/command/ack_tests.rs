@@ -1,4 +1,4 @@
-//! ACK and NACK alone: what they name, what they settle, and what comes back.
+//! Tests of ACK and NACK alone: ids, settled deliveries, and requeued messages.
 
 use super::fixture::{Fixture, bodies, config, header};
 use crate::connection::flow::Flow;
@@ -19,7 +19,7 @@ fn consumer(fixture: &mut Fixture, version: &str, headers: &str) -> (ConnKey, St
     (key, queue)
 }
 
-/// Puts messages into a queue.
+/// Adds messages to a queue.
 fn put(fixture: &mut Fixture, queue: &str, bodies: &[&str]) {
     let publisher = fixture.client();
     for body in bodies {
@@ -60,7 +60,7 @@ fn an_ack_settles_its_delivery_and_gives_credit_in_every_version() {
 }
 
 #[test]
-fn in_client_mode_an_ack_settles_all_before_it() {
+fn in_client_mode_an_ack_settles_all_earlier_deliveries() {
     let mut fixture = fixture();
     let (key, queue) = consumer(&mut fixture, "1.2", "ack:client\n");
     put(&mut fixture, &queue, &["a", "b", "c"]);

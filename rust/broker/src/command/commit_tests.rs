@@ -1,4 +1,4 @@
-//! COMMIT, ABORT and what they apply, alone: the other home's part is played by the test.
+//! Tests of COMMIT and ABORT alone: the test acts as the other home.
 
 use super::commits::WaitReason;
 use super::fixture::{Fixture, bodies, config, header};
@@ -37,25 +37,25 @@ fn is_applying(fixture: &mut Fixture, key: ConnKey) -> bool {
     matches!(fixture.conn(key).committing, Some(Committing::Applying))
 }
 
-/// The other shard's question for room, answered by its places.
+/// The request for a reservation to the other shard.
 fn asked(fixture: &mut Fixture) -> Requester {
     match fixture.notes_to_other().pop() {
         Some(Note::Transaction(TransactionNote::Prepare(reservations, requester))) => {
             assert_eq!(reservations.iter().map(|it| it.count).sum::<u64>(), 1);
             requester
         }
-        note => panic!("not a question for room: {note:?}"),
+        note => panic!("not a request for a reservation: {note:?}"),
     }
 }
 
-/// The other shard keeps room.
+/// Grants the reservation at the other shard.
 fn agree(fixture: &mut Fixture, requester: Requester) {
     let to = requester.answered();
     fixture.owners().prepare_answered(to.conn, Ok((OTHER, Box::new([0]))));
     fixture.settle();
 }
 
-/// The other shard has no room.
+/// Refuses the reservation at the other shard.
 fn refuse(fixture: &mut Fixture, requester: Requester) {
     let refusal = (ProtocolError::new(Code::QueueFull, "no room"), Offender::default());
     fixture.notes.answer(requester, Err(refusal));

@@ -107,7 +107,7 @@ impl Fixture {
         self.connections.table.get_mut(key).expect("an open connection")
     }
 
-    /// Handles a frame of a client, given without its NUL. What it leaves for later remains.
+    /// Handles a frame of a client, given without its NUL. Notes and jobs that it causes remain.
     pub fn handle(&mut self, key: ConnKey, frame: &str) -> Flow {
         self.handle_for(key, key, frame)
     }
@@ -123,14 +123,14 @@ impl Fixture {
         self.owners().handle_observed(key, &frame)
     }
 
-    /// Handles a frame and all that this shard does about it at once.
+    /// Handles a frame, and all notes and jobs that it causes on this shard.
     pub fn send(&mut self, key: ConnKey, frame: &str) -> Flow {
         let flow = self.handle(key, frame);
         self.settle();
         flow
     }
 
-    /// Carries out what is left for this shard: notes to itself, jobs, and deliveries of its queues.
+    /// Carries out all work of this shard: notes to itself, jobs, and deliveries of its queues.
     pub fn settle(&mut self) {
         loop {
             self.settle_notes();
@@ -204,7 +204,7 @@ impl Fixture {
         }
     }
 
-    /// Lets time pass, and queues meet their deadlines.
+    /// Advances the time, and handles the deadlines of queues.
     pub fn pass_time(&mut self, ms: u64) {
         self.turn.now_ms += ms;
         let now_ms = self.turn.now_ms;
@@ -217,7 +217,7 @@ impl Fixture {
         self.settle();
     }
 
-    /// The subscriptions of a connection that has ended are removed now; then its last frames are written.
+    /// Removes the subscriptions of an ended connection, and writes its last frames.
     pub fn end(&mut self, key: ConnKey) {
         assert!(
             self.connections.effects.iter().any(|effect| matches!(effect, Effect::Leaves(it) if *it == key))
@@ -241,7 +241,7 @@ impl Fixture {
         sent
     }
 
-    /// The code of the ERROR that a client has got, with which its connection ends.
+    /// The code of the ERROR that ends the connection of a client.
     pub fn error_to(&mut self, key: ConnKey) -> String {
         self.end(key);
         let sent = self.sent_to(key);
@@ -249,7 +249,7 @@ impl Fixture {
         error.lines().find_map(|line| line.strip_prefix("code:")).unwrap_or_default().to_owned()
     }
 
-    /// All of `memory_limit` is held, or none of it.
+    /// Makes memory usage reach `memory_limit`, or 0.
     pub fn fill_memory(&mut self, is_full: bool) {
         let held = if is_full { self.turn.memory_limit() } else { 0 };
         self.turn.totals.memory.store(held, Ordering::Relaxed);
@@ -262,13 +262,13 @@ impl Fixture {
         base.connections.drop_connection(&mut base.turn, key, "test");
     }
 
-    /// Reads a connection again that waits for room.
+    /// Resumes reading of a connection that waits for room.
     pub fn unpark(&mut self, key: ConnKey) {
         let base = &mut self.base;
         base.connections.unpark(&mut base.turn, key);
     }
 
-    /// The other shard has subscriptions to a topic.
+    /// Records that the other shard has subscriptions to a topic.
     pub fn subscribe_other(&mut self, topic: &str) {
         self.router.set_interest(&Arc::new(topic.as_bytes().into()), OTHER, true);
     }
@@ -298,7 +298,7 @@ impl Fixture {
         std::mem::take(&mut self.peers.outgoing[usize::from(OTHER.0)])
     }
 
-    /// The other shard confirms a request.
+    /// Confirms a request as the other shard would.
     pub fn confirm(&mut self, requester: Requester) {
         self.notes.answer(requester, Ok(()));
         self.settle();

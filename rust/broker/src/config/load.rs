@@ -6,7 +6,7 @@ use super::Config;
 use super::table::{Availability, Setting, settings};
 use super::value::{Field, Kind, alternatives};
 
-/// Why a setting was refused, in one line for the operator.
+/// The reason why a setting was refused, in one line for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     message: String,
@@ -33,7 +33,7 @@ pub struct Given {
     pub key: String,
     /// The value as text.
     pub value: String,
-    /// Where it was written, for messages: `command line`, `STOMPICA_PORT`, `stompica.toml line 3`.
+    /// The place where it is written, for messages: `command line`, `STOMPICA_PORT`, `stompica.toml line 3`.
     pub source: String,
 }
 
@@ -44,7 +44,7 @@ pub struct Effective {
     pub key: &'static str,
     /// The effective value.
     pub value: String,
-    /// Where it came from; `default` if it was not set.
+    /// Its source; `default` if it was not set.
     pub source: String,
 }
 

@@ -58,7 +58,7 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// Any text except the empty one.
     Text,
-    /// What `slow_consumer` takes.
+    /// The values of `slow_consumer`.
     SlowConsumer,
     /// Two numbers of milliseconds.
     Heartbeat,
@@ -67,7 +67,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What is allowed, as the end of the sentence "must be …".
+    /// The allowed values, as the end of the sentence "must be …".
     #[must_use]
     pub fn allowed(&self) -> String {
         match *self {

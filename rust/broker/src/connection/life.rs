@@ -29,7 +29,7 @@ pub struct Life {
     pub ending: bool,
     /// The subscriptions that are still to be removed; nothing is delivered to them any more.
     pub leaving: Option<Box<Leaving>>,
-    /// When it was accepted, and later when its closing began.
+    /// The time at which it was accepted, and later the time at which its closing began.
     pub since_ms: u64,
     /// The deadline that is set in the timers.
     pub deadline_ms: u64,

@@ -128,7 +128,7 @@ pub fn require_plain(name: &[u8]) -> Result<(), ProtocolError> {
     Err(ProtocolError::new(Code::DestinationWildcard, text))
 }
 
-/// What may follow the segments of a pattern.
+/// The names that a pattern allows after its segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
     /// Nothing: the name ends here.
@@ -150,7 +150,7 @@ pub struct Pattern<'a> {
     pub segments: Vec<&'a [u8]>,
     /// For [`Tail::PrefixDeep`] and [`Tail::PrefixSegment`]: the prefix, including the separator.
     pub prefix: &'a [u8],
-    /// What follows the segments.
+    /// The rule for names after the segments.
     pub tail: Tail,
 }
 

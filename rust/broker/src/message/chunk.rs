@@ -74,7 +74,7 @@ impl ChunkPool {
         self.held_bytes
     }
 
-    /// How many chunks were ever opened, and how many of them were newly allocated.
+    /// The number of chunks that were ever opened, and the number of those that were newly allocated.
     #[must_use]
     pub fn opened(&self) -> (u64, u64) {
         (self.opened, self.allocated)

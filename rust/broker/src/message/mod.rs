@@ -83,13 +83,13 @@ pub struct OwnedMessage {
     pub failures: u16,
     /// The value of `max-exceptions` of its SEND; 0: not set.
     pub failures_max: u16,
-    /// How often it was delivered.
+    /// The number of its deliveries.
     pub deliveries: u32,
     /// Its id in the store.
     pub record: RecordId,
     /// Its position in its queue; 0 before it is in a queue.
     pub seq: u64,
-    /// When it expires, on the broker's clock; 0: never.
+    /// The time at which it expires, on the broker's clock; 0: never.
     pub expires_ms: u64,
     /// The consumer that rejected it last; another one is preferred.
     pub refused_by: Option<Key>,

@@ -59,7 +59,7 @@ const FILTER_BYTES: usize = size_of::<Filter>() + 8 + PLACE_BYTES + size_of::<Te
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
     key: Key,
-    /// What the destination does with a message.
+    /// The kind of the destination.
     pub kind: Kind,
     /// The home of the name.
     pub home: ShardId,

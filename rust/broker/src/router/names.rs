@@ -21,7 +21,7 @@ use crate::ids::QueueKey;
 use crate::ids::ShardId;
 use crate::text::{BLOCK_BYTES, Text};
 
-/// What a name means.
+/// A name and its properties.
 #[derive(Debug)]
 pub(super) struct Name {
     /// Shared with its filter and with other shards; it counts itself.

@@ -271,8 +271,8 @@ impl Shard {
 }
 
 impl Shard {
-    /// Flushes every dirty connection once, or as many as one turn allows; of the receivers of wide fan-outs only
-    /// some.
+    /// Flushes every dirty connection once, or as many as one turn allows. If a group is very large, it flushes only
+    /// some of its members.
     pub(super) fn flush(&mut self) {
         for key in self.connections.take_dirty() {
             let Progress { may_settle, has_deferred, pulls, was_full } =

@@ -29,7 +29,7 @@ pub struct Client {
     pub rows: usize,
     has_error: bool,
     is_closed: bool,
-    /// What was sent and received, printed if the test fails.
+    /// The frames that were sent and received, printed if the test fails.
     transcript: Vec<String>,
 }
 

@@ -32,7 +32,8 @@ fn consumer(broker: &mut SimulatedBroker, pattern: &str, headers: &str) -> Clien
     client
 }
 
-/// How many messages a consumer gets if the queues were filled before it subscribed, and if they are filled afterwards.
+/// The number of messages that a consumer gets if the queues were filled before it subscribed, and if they are filled
+/// afterwards.
 fn received_counts(pattern: &str, homes: &[usize], headers: &str) -> [usize; 2] {
     let mut broker = broker_with_ttl();
     fill(&mut broker, pattern, homes);

@@ -211,7 +211,7 @@ fn exchange_all(broker: &mut SimulatedBroker, clients: &mut [Client]) {
     }
 }
 
-/// How many bytes each trickling client sends, one every 8 ms, until `client` has its answer; at most `most`.
+/// The number of bytes that each trickling client sends, one every 8 ms, until `client` has its answer; at most `most`.
 fn bytes_until_answered(
     broker: &mut SimulatedBroker,
     slow: &mut [Client],

@@ -80,7 +80,7 @@ struct SimulatedThread {
     message_bytes: i64,
 }
 
-/// What a broker holds at one moment.
+/// The contents of a broker at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Open connections.
@@ -207,7 +207,7 @@ impl SimulatedBroker {
         self.threads.iter().map(|thread| thread.shard.visits()).collect()
     }
 
-    /// What the broker holds now.
+    /// The current contents of the broker.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot {

@@ -1,4 +1,4 @@
-//! How much one turn reads from sockets and writes to them.
+//! The amount that one turn reads from sockets and writes to them.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;

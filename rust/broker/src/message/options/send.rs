@@ -6,7 +6,7 @@ use stompica_proto::{Frame, ProtocolError, header};
 
 use super::{bad_value, boxed, flag, whole};
 
-/// What a `retain` header does to the topic's retained message.
+/// The effect of a `retain` header on the topic's retained message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retain {
     /// This message becomes the retained message.
@@ -18,11 +18,11 @@ pub enum Retain {
 /// Options of a SEND (docs/behaviour.md, section 7).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
-    /// When the message expires, on the broker's clock, milliseconds; 0: never.
+    /// The time at which the message expires, on the broker's clock, milliseconds; 0: never.
     pub expires_ms: u64,
     /// Whether its RECEIPT confirms that the message is stored.
     pub persistent: bool,
-    /// What happens to the topic's retained message.
+    /// The effect on the topic's retained message.
     pub retain: Option<Retain>,
     /// Failed deliveries after which it is dead-lettered; 0: not set.
     pub max_exceptions: u16,

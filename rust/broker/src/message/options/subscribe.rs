@@ -22,7 +22,7 @@ pub struct SubscribeOptions {
     pub max_deliveries: Option<u32>,
     /// Delay before the first redelivery.
     pub redelivery_delay: Option<Duration>,
-    /// What happens to this subscription when the outbox is full.
+    /// The policy for this subscription when the outbox is full.
     pub slow_consumer: Option<SlowConsumer>,
 }
 
