@@ -10,6 +10,8 @@ use crate::delivery::fixture::{OTHER, OWN};
 use crate::ids::ConnKey;
 use crate::queue::mail::{HomeNote, Note, TransactionNote};
 use crate::requester::Requester;
+use crate::store::double::{Call, Journal};
+use crate::store::handle::Handle;
 use crate::turn::budget::Budget;
 use crate::turn::jobs::Job;
 use stompica_proto::ProtocolError;
@@ -102,6 +104,61 @@ fn a_commit_that_one_home_refuses_has_no_effect() {
     fixture.end(key);
     let sent = fixture.sent_to(key);
     assert_eq!((header(&sent, "code"), header(&sent, "receipt-id")), ("E-QUEUE-FULL".into(), "r".into()));
+}
+
+#[test]
+fn a_store_gets_a_commit_of_several_homes_as_one_record() {
+    let (mut fixture, journal) = (fixture(), Journal::default());
+    fixture.queues.home.store = Handle::new(journal.handle());
+    let (here, there) = (fixture.name_at(OWN, "/queue/"), fixture.name_at(OTHER, "/queue/"));
+    let key = fixture.client();
+    fixture.send(key, "BEGIN\ntransaction:t\n\n");
+    for queue in [&here, &there] {
+        fixture.send(key, &format!("SEND\ndestination:{queue}\ntransaction:t\npersistent:true\n\nx"));
+    }
+    fixture.send(key, COMMIT);
+    let to = asked(&mut fixture).answered();
+    assert!(journal.calls().is_empty(), "it is not decided");
+    fixture.owners().prepare_answered(to.conn, Ok((OTHER, Box::new([77]))));
+    fixture.settle();
+    let calls = journal.calls();
+    let [Call::Transaction(kept)] = &calls[..] else { panic!("{calls:?}") };
+    assert!(
+        matches!(&kept[..], [(Call::Keep(_, one), _), (Call::Keep(_, two), 77)] if *one == here && *two == there)
+    );
+    let Some(Note::Transaction(TransactionNote::Commit(_, _, requester))) = fixture.notes_to_other().pop()
+    else {
+        panic!("the other home is not told");
+    };
+    fixture.confirm(requester);
+    assert_eq!(fixture.sent_to(key), "", "the record is not safe");
+    journal.save_all();
+    fixture.owners().queue().answer_saved();
+    fixture.settle();
+    assert_eq!(fixture.sent_to(key), RECEIPT);
+}
+
+#[test]
+fn a_large_commit_that_is_refused_frees_all_it_was_checked_for() {
+    let mut fixture = fixture();
+    let publisher = fixture.client();
+    let held = |fixture: &mut Fixture| fixture.commits.discarded.front().map(|discarded| discarded.len());
+    let queues: Vec<String> = (0..400).map(|at| format!("/queue/{at}")).collect();
+    let destinations: Vec<&str> = queues.iter().map(String::as_str).collect();
+    let key = transaction(&mut fixture, &destinations);
+    let queue = fixture.name_at(OWN, "/queue/acked");
+    fixture.send(key, &format!("SUBSCRIBE\nid:s\ndestination:{queue}\nack:client\n\n"));
+    fixture.send(publisher, &format!("SEND\ndestination:{queue}\n\nx"));
+    let ack = header(&fixture.sent_to(key), "ack");
+    fixture.send(key, &format!("ACK\nid:{ack}\ntransaction:t\n\n"));
+    fixture.send(key, "UNSUBSCRIBE\nid:s\n\n");
+    fixture.handle(key, COMMIT);
+    let check = fixture.turn.jobs.pop().expect("a check");
+    fixture.proceed_with(check);
+    assert_eq!(held(&mut fixture), Some(401 + 400), "its operations, and the room that it needs");
+    fixture.settle();
+    assert!(fixture.commits.discarded.is_empty() && fixture.notes_to_other().is_empty());
+    assert_eq!(fixture.error_to(key), "E-TX-LOST");
 }
 
 #[test]
