@@ -53,7 +53,7 @@ impl Home {
             self.match_patterns(key);
         }
         let queue = self.queues.get(key)?;
-        if !queue.barriers.is_empty() || queue.older.is_some() {
+        if !queue.barriers.is_empty() || queue.older.is_some() || queue.picking.is_some() {
             return None;
         }
         let mut sum = Allowance::default();

@@ -36,6 +36,7 @@ impl Home {
         if self.patterns.generation != generation {
             self.sweep_all();
         }
+        self.pick_again();
         key
     }
 
@@ -150,12 +151,16 @@ impl Home {
     fn leave_queue(&mut self, key: QueueKey) {
         let Some(queue) = self.queues.get_mut(key) else { return };
         queue.exact -= 1;
+        let picks = queue.picking.is_some();
         if queue.ready.len() > STALE_MAX + 2 * (queue.exact as usize + queue.patterns.len()) {
             let consumers = &self.consumers;
             queue.ready.retain(|taker| match taker {
                 Taker::One(consumer) => consumers.get(*consumer).is_some(),
                 Taker::Pattern(_) => true,
             });
+        }
+        if picks {
+            self.touch(key); // its messages may suit others
         }
         self.release_unmatched(key);
         if self.queues.get(key).is_some_and(Queue::is_idle) {
@@ -173,6 +178,7 @@ impl Home {
             let consumers = &self.consumers;
             pattern.ring.retain(|consumer| consumers.get(*consumer).is_some());
         }
+        self.pick_again();
     }
 
     /// Delivers only what goes ahead of all others, until [`Home::let_live_pass`].

@@ -2,8 +2,10 @@
 
 use super::consumers::STALE_MAX;
 use super::home::Home;
+use super::pending::Pending;
 use super::types::{Consumed, Credit, Delivery, Effect, Queue, Taker};
 use crate::ids::{ConsumerKey, PatternKey, QueueKey, Subscriber};
+use crate::message::OwnedMessage;
 
 /// Visits after which a call looks at nothing more.
 const VISITS_MAX: usize = 2000;
@@ -16,9 +18,9 @@ const EXPIRED_MAX: usize = 256;
 
 /// Who takes a queue's next message.
 #[derive(Clone, Copy, Debug)]
-struct Chosen {
-    taker: Taker,
-    consumer: ConsumerKey,
+pub(super) struct Chosen {
+    pub(super) taker: Taker,
+    pub(super) consumer: ConsumerKey,
 }
 
 /// What became of asking one taker.
@@ -88,9 +90,21 @@ impl Home {
     fn dispatch_queue(&mut self, key: QueueKey, left: &mut usize) {
         let Some(queue) = self.queues.get_mut(key) else { return };
         queue.is_ready = false;
+        let is_special = queue.is_special;
         if queue.patterns_as_of != self.patterns.generation {
             self.match_patterns(key);
         }
+        if is_special && self.has_picking(key) {
+            return self.dispatch_picked(key, left);
+        }
+        self.dispatch_line(key, left);
+        if is_special {
+            self.load_missing(key);
+        }
+    }
+
+    /// Delivers the messages at the front, in order, as far as they are loaded.
+    fn dispatch_line(&mut self, key: QueueKey, left: &mut usize) {
         let mut expired = 0;
         while let Some(queue) = self.queues.get_mut(key)
             && let Some(first) = queue.pending.first()
@@ -111,7 +125,7 @@ impl Home {
             }
             let avoid = first.refused_by;
             let Some(chosen) = self.next_ready(key, avoid) else { return };
-            self.deliver(key, chosen);
+            self.deliver(key, chosen, Pending::pop);
             *left -= 1;
         }
         if self.queues.get(key).is_some_and(Queue::is_idle) {
@@ -121,7 +135,8 @@ impl Home {
 
     /// The next consumer in the round that has credit; `avoid` only if no other has. Consumers without credit leave the
     /// round; the one that is chosen has left it, too.
-    fn next_ready(&mut self, key: QueueKey, avoid: Option<ConsumerKey>) -> Option<Chosen> {
+    #[inline(always)] // it has two callers; 53 instructions less for each delivery
+    pub(super) fn next_ready(&mut self, key: QueueKey, avoid: Option<ConsumerKey>) -> Option<Chosen> {
         let mut avoided = None;
         let chosen = loop {
             let Some(taker) = self.queues.get_mut(key)?.ready.pop_front() else { break None };
@@ -217,11 +232,18 @@ impl Home {
         }
     }
 
-    fn deliver(&mut self, key: QueueKey, Chosen { taker, consumer: chosen }: Chosen) {
+    /// Hands a message to the consumer that was chosen for it.
+    #[inline]
+    pub(super) fn deliver(
+        &mut self,
+        key: QueueKey,
+        Chosen { taker, consumer: chosen }: Chosen,
+        take: impl FnOnce(&mut Pending) -> Option<OwnedMessage>,
+    ) {
         let (Some(queue), Some(consumer)) = (self.queues.get_mut(key), self.consumers.get_mut(chosen)) else {
             return;
         };
-        let Some(mut stored) = queue.pending.pop() else { return };
+        let Some(mut stored) = take(&mut queue.pending) else { return };
         let size = stored.size() as u64;
         queue.in_flight += 1;
         queue.in_flight_bytes += size;
@@ -265,6 +287,7 @@ impl Home {
                 if let Some(pattern) = self.patterns.get_mut(at) {
                     pattern.ring.push_back(key);
                     self.serve_soon(at);
+                    self.pick_again();
                 }
             }
         }

@@ -16,6 +16,7 @@ use std::hash::BuildHasher as _;
 
 use super::QueueKind;
 use super::congestion::Congestion;
+use super::paging::Paging;
 use super::patterns::Patterns;
 use super::sweep::Sweep;
 use super::types::{Consumer, Counts, Credit, Effect, GivenBack, Progress, Queue, Refusal, Rules, Taker};
@@ -23,7 +24,7 @@ use crate::collections::keyed::Keyed;
 use crate::collections::spread::{self, Spread};
 use crate::config::Config;
 use crate::ids::{ConsumerKey, PatternKey, QueueKey};
-use crate::message::{DEAD_LETTERS, OwnedMessage};
+use crate::message::OwnedMessage;
 use crate::store::Store;
 use crate::store::handle::Handle;
 
@@ -67,6 +68,9 @@ pub struct Home {
     pub(super) now_ms: u64,
     /// Where messages are kept that are to survive, and the answers that wait for it.
     pub store: Handle,
+    pub(super) paging: Paging,
+    /// Some queue delivers by something other than the place.
+    pub(super) picks: bool,
     /// What is to be done by the caller, in this order.
     pub effects: Vec<Effect>,
     /// What was done.
@@ -77,6 +81,7 @@ impl Home {
     /// A home without queues; `hasher` is the broker's.
     #[must_use]
     pub fn new(config: &Config, hasher: foldhash::fast::RandomState, store: Box<dyn Store>) -> Self {
+        let store = Handle::new(store);
         Home {
             hasher,
             names: Spread::default(),
@@ -96,7 +101,9 @@ impl Home {
             visited: 0,
             rotation: 0,
             now_ms: 0,
-            store: Handle::new(store),
+            paging: Paging::new(store.pages()),
+            picks: false,
+            store,
             effects: Vec::new(),
             counts: Counts::default(),
         }
@@ -258,8 +265,8 @@ impl Home {
     /// Drops the message that would be delivered next.
     pub fn drop_first(&mut self, key: QueueKey) {
         if let Some(queue) = self.queues.get_mut(key) {
-            let dropped = queue.pending.pop();
-            dropped.iter().for_each(|stored| self.forget(stored));
+            let dropped = queue.pending.drop_next();
+            dropped.into_iter().for_each(|record| self.store.forget(record));
         }
     }
 
@@ -332,10 +339,7 @@ impl Home {
 
     pub(super) fn expire(&mut self, key: QueueKey, stored: OwnedMessage) {
         self.counts.expired += 1;
-        let letters = self.queues.get(key).is_some_and(|queue| {
-            matches!(queue.kind, QueueKind::Work) && !queue.name.starts_with(DEAD_LETTERS)
-        });
-        if letters {
+        if self.queues.get(key).is_some_and(Queue::is_dead_lettered) {
             self.dead_letter(stored, "expired");
         } else {
             self.forget(&stored);

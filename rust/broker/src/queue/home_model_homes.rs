@@ -280,6 +280,7 @@ impl World {
                     }
                 }
                 Effect::CreditRequest(..) | Effect::CreditReturn(..) => {}
+                Effect::Unreadable(..) => panic!("every message can be read"),
             }
             if matches!(effect, Effect::Deliver(_) | Effect::CreditRequest(..) | Effect::CreditReturn(..)) {
                 self.from_home[home].push_back(effect);
@@ -365,12 +366,18 @@ impl World {
             }
         }
         self.homes.iter_mut().for_each(|home| home.set_time(now_ms));
-        while let Some(Reverse((at_ms, home, key))) = self.timers.peek().copied()
-            && at_ms <= now_ms
-        {
-            self.timers.pop();
-            self.homes[home].meet(key);
-            self.run_effects(home);
+        loop {
+            while let Some(Reverse((at_ms, home, key))) = self.timers.peek().copied()
+                && at_ms <= now_ms
+            {
+                self.timers.pop();
+                self.homes[home].meet(key);
+                self.run_effects(home);
+            }
+            // A message that was loaded may have expired.
+            if (0..self.homes.len()).filter(|home| self.load_all(*home)).count() == 0 {
+                break;
+            }
         }
         self.end_idle_lines();
     }

@@ -21,23 +21,24 @@ use crate::ids::Subscriber;
 use crate::message::held_bytes;
 use crate::queue::types::{Consumed, Delivery, Taker};
 use crate::store::Memory;
+use crate::store::paging_double::PagingStore;
 
 const IDLE_MS: u64 = 500;
 const DELAY_MS: u64 = 10;
 const DELIVERIES_MAX: u32 = 3;
 
 fn home() -> Home {
-    home_with(Memory)
+    home_with(Box::new(Memory))
 }
 
-fn home_with(store: impl Store + 'static) -> Home {
+fn home_with(store: Box<dyn Store>) -> Home {
     let config = Config {
         queue_idle_expiry: Duration::from_millis(IDLE_MS),
         redelivery_delay: Duration::from_millis(DELAY_MS),
         max_deliveries: DELIVERIES_MAX,
         ..Config::default()
     };
-    Home::new(&config, foldhash::fast::RandomState::default(), Box::new(store))
+    Home::new(&config, foldhash::fast::RandomState::default(), store)
 }
 
 fn subscriber(number: usize) -> Subscriber {
@@ -434,6 +435,13 @@ fn messages_that_expire_together_are_dropped_in_portions() {
 /// A store that records its calls.
 #[derive(Clone, Debug, Default)]
 struct Ledger(Arc<Mutex<(u64, Vec<u64>)>>);
+
+impl Ledger {
+    /// How many messages were kept, and which were forgotten.
+    fn calls(&self) -> (u64, Vec<u64>) {
+        self.0.lock().expect("no test panics while it holds the lock").clone()
+    }
+}
 
 impl Store for Ledger {
     fn keep(&mut self, _: &[u8], _: &OwnedMessage) -> u64 {

@@ -29,8 +29,12 @@ impl Home {
         let was_idle = queue.is_idle();
         let mut expired = Vec::new();
         self.visited += queue.pending.advance(self.now_ms, AT_ONCE, &mut expired);
+        let is_paged = queue.pending.is_paged();
         for stored in expired {
             self.expire(key, stored);
+        }
+        if is_paged {
+            self.read_ahead(key); // for stubs that have expired
         }
         self.release_unmatched(key);
         self.touch(key);

@@ -26,6 +26,7 @@ use crate::config::Config;
 use crate::ids::{ConnKey, QueueKey, ShardId, Subscriber};
 use crate::log::{Level, LogQueue};
 use crate::message::OwnedMessage;
+use crate::queue::pick::tests::Priority;
 use crate::requester::{AnswerTo, Requester, take_lost};
 use crate::router::Router;
 use crate::store::Memory;
@@ -755,7 +756,6 @@ fn the_asking_shard_can_write_a_transaction_with_all_its_places() {
     assert!(delivered.iter().map(|(name, seq)| (name.as_str(), *seq)).eq(record), "{delivered:?}");
 }
 
-/// The queue is ordered by priority: the first byte of a body.
 #[test]
 fn a_queue_can_have_another_order_than_arrival() {
     let mut world = World::new(1, Config::default());
@@ -763,8 +763,7 @@ fn a_queue_can_have_another_order_than_arrival() {
         world.tell(HomeNote::Enqueue(message("/queue/a", text), None));
     }
     let found = world.find(b"/queue/a").expect("a queue");
-    let pending = &mut world.queues.home.queues.get_mut(found).expect("a queue").pending;
-    pending.set_rank(|stored| u64::from(stored.message().body[0]));
+    world.queues.home.pick_by(found, Priority);
     let (source, requester) = (queue(b"/queue/a"), frame(1));
     let credit = Credit { messages: 3, bytes: 1000 };
     let attach =

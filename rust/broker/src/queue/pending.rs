@@ -2,10 +2,11 @@
 //!
 //! Messages stand in `fresh` as they come. One that has its place from before, because it was delivered and comes back
 //! or belongs to a transaction, waits in `returned`, or, while its redelivery is delayed, in `delayed`, where it does not
-//! hold up others. The next one is whichever has the lower place.
+//! hold up others. The next one is whichever has the lower place. A store may hold a part of the line (`paged.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::paged::Paged;
 use crate::collections::paged_deque::PagedDeque;
 use crate::message::OwnedMessage;
 
@@ -17,35 +18,29 @@ const VISIT_BYTES: usize = 1024;
 /// The waiting messages of a queue; every list is sorted by `seq`.
 #[derive(Debug, Default)]
 pub struct Pending {
-    fresh: PagedDeque<OwnedMessage>,
-    returned: BTreeMap<u64, OwnedMessage>,
+    pub(super) fresh: PagedDeque<OwnedMessage>,
+    pub(super) returned: BTreeMap<u64, OwnedMessage>,
     /// By the time at which they are to be looked at: the end of the delay, or of their life.
     delayed: BTreeMap<(u64, u64), OwnedMessage>,
-    /// When which message of `fresh` and `returned` expires.
-    expiring: BTreeSet<(u64, u64)>,
-    bytes: usize,
-    /// What goes first, if it is not the lowest place: the lowest rank, and of equal ones the lowest place. A queue by
-    /// priority, for one consumer's selector or by group sets it; those of this version do not.
-    rank: Option<fn(&OwnedMessage) -> u64>,
+    /// When each message expires, except those of `delayed`.
+    pub(super) expiring: BTreeSet<(u64, u64)>,
+    pub(super) bytes: usize,
+    /// The part of the line in front of `fresh`, if not all of it is loaded.
+    pub(super) paged: Option<Box<Paged>>,
 }
 
 impl Pending {
-    /// Lets messages with the lowest rank go first. Each look at the first one walks all.
-    #[cfg(test)]
-    pub fn set_rank(&mut self, rank: fn(&OwnedMessage) -> u64) {
-        self.rank = Some(rank);
-    }
-
     /// How many wait, delayed ones included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.fresh.len() + self.returned.len() + self.delayed.len()
+        let paged = self.paged.as_ref().map_or(0, |paged| paged.len());
+        self.fresh.len() + self.returned.len() + self.delayed.len() + paged
     }
 
-    /// Whether one can be delivered now.
+    /// Whether one can be delivered now, or as soon as it is loaded.
     #[must_use]
     pub fn has_next(&self) -> bool {
-        !(self.fresh.is_empty() && self.returned.is_empty())
+        !(self.fresh.is_empty() && self.returned.is_empty()) || self.paged.is_some()
     }
 
     /// Bytes that wait.
@@ -68,7 +63,17 @@ impl Pending {
         if more == 0 { 0 } else { GROWTH_VISITS + more * size_of::<OwnedMessage>() / VISIT_BYTES }
     }
 
-    /// Puts a message at the place it has, be it one that was delivered or one of a transaction.
+    /// Adds a message of a transaction at the place that was kept for it. Returns the visits as [`Pending::push`] does.
+    pub fn place(&mut self, stored: OwnedMessage) -> usize {
+        let is_in_front = |paged: &Paged| paged.last_place().is_some_and(|last| last > stored.seq);
+        if self.paged.as_deref().is_some_and(is_in_front) {
+            self.put_back(stored);
+            return 0;
+        }
+        self.push(stored)
+    }
+
+    /// Puts a message that was delivered back at its place.
     pub fn put_back(&mut self, stored: OwnedMessage) {
         self.note(&stored);
         self.returned.insert(stored.seq, stored);
@@ -81,45 +86,30 @@ impl Pending {
         self.delayed.insert((at_ms.min(expires_ms), stored.seq), stored);
     }
 
-    fn note(&mut self, stored: &OwnedMessage) {
+    pub(super) fn note(&mut self, stored: &OwnedMessage) {
         self.bytes += stored.size();
         if stored.expires_ms != 0 {
             self.expiring.insert((stored.expires_ms, stored.seq));
         }
     }
 
-    fn forget(&mut self, stored: &OwnedMessage) {
+    pub(super) fn forget(&mut self, stored: &OwnedMessage) {
         self.bytes -= stored.size();
         if stored.expires_ms != 0 {
             self.expiring.remove(&(stored.expires_ms, stored.seq));
         }
     }
 
-    /// The message that is to be delivered next.
+    /// The message that is to be delivered next; `None` also if it is not loaded.
     #[must_use]
     pub fn first(&self) -> Option<&OwnedMessage> {
-        if let Some(rank) = self.rank {
-            return self.first_by(rank);
+        if let Some(paged) = &self.paged {
+            return self.first_of_paged(paged);
         }
         if self.returned_is_next() {
             return self.returned.first_key_value().map(|(_, stored)| stored);
         }
         self.fresh.front()
-    }
-
-    #[cold]
-    fn first_by(&self, rank: fn(&OwnedMessage) -> u64) -> Option<&OwnedMessage> {
-        let all = self.fresh.iter().chain(self.returned.values());
-        all.min_by_key(|stored| (rank(stored), stored.seq))
-    }
-
-    #[cold]
-    fn pop_by(&mut self, rank: fn(&OwnedMessage) -> u64) -> Option<OwnedMessage> {
-        let seq = self.first_by(rank)?.seq;
-        let fresh = |pending: &mut Self| pending.fresh.remove_key(&seq, |stored| stored.seq);
-        let stored = self.returned.remove(&seq).or_else(|| fresh(self))?;
-        self.forget(&stored);
-        Some(stored)
     }
 
     #[inline]
@@ -134,10 +124,10 @@ impl Pending {
         }
     }
 
-    /// Takes the message that is to be delivered next.
+    /// Takes the message that is to be delivered next, if it is loaded.
     pub fn pop(&mut self) -> Option<OwnedMessage> {
-        if let Some(rank) = self.rank {
-            return self.pop_by(rank);
+        if self.paged.is_some() {
+            return self.pop_of_paged();
         }
         let stored =
             if self.returned_is_next() { self.returned.pop_first()?.1 } else { self.fresh.pop_front()? };
@@ -145,7 +135,24 @@ impl Pending {
         Some(stored)
     }
 
-    /// Takes any message, delayed ones last, to drop it.
+    /// The messages of a line that is not paged, in order, without delayed ones.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &OwnedMessage> {
+        let (mut fresh, mut returned) = (self.fresh.iter().peekable(), self.returned.values().peekable());
+        std::iter::from_fn(move || match (fresh.peek(), returned.peek()) {
+            (Some(first), Some(back)) if back.seq < first.seq => returned.next(),
+            (None, _) => returned.next(),
+            _ => fresh.next(),
+        })
+    }
+
+    /// Takes the loaded message at this place, unless it is delayed.
+    pub(super) fn take(&mut self, seq: u64) -> Option<OwnedMessage> {
+        let stored = self.remove(seq)?;
+        self.forget(&stored);
+        Some(stored)
+    }
+
+    /// Takes any loaded message, delayed ones last.
     pub fn pop_any(&mut self) -> Option<OwnedMessage> {
         self.pop().or_else(|| {
             let (_, stored) = self.delayed.pop_first()?;
@@ -189,15 +196,24 @@ impl Pending {
             && at_ms <= now_ms
         {
             self.expiring.remove(&(at_ms, seq));
-            if let Some(stored) =
-                self.returned.remove(&seq).or_else(|| self.fresh.remove_key(&seq, |stored| stored.seq))
-            {
+            if let Some(stored) = self.remove(seq) {
                 self.bytes -= stored.size();
                 expired.push(stored);
+            } else {
+                self.expire_stub(seq);
             }
             done += 1;
         }
         done
+    }
+
+    /// Removes the loaded message at this place, unless it is delayed.
+    fn remove(&mut self, seq: u64) -> Option<OwnedMessage> {
+        let of_fresh = |pending: &mut Self| pending.fresh.remove_key(&seq, |stored| stored.seq);
+        let of_head = |pending: &mut Self| pending.paged.as_deref_mut()?.remove_head(seq);
+        let removed = self.returned.remove(&seq).or_else(|| of_fresh(self)).or_else(|| of_head(self));
+        self.close_gap();
+        removed
     }
 }
 

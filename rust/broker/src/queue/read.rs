@@ -189,6 +189,7 @@ impl Owners<'_> {
             Effect::CreditReturn(subscriber, messages) => {
                 self.tell(subscriber.shard, ConsumerNote::CreditReturn(subscriber.key, messages));
             }
+            Effect::Unreadable(key, record) => self.note_unreadable(key, record),
             Effect::Timer(at_ms, key) => self.turn.timers.set(at_ms, Due::Queue(key)),
         }
     }

@@ -46,7 +46,7 @@ impl Home {
         }
         queue.enqueued += 1;
         self.counts.enqueued += 1;
-        queue.pending.put_back(stored);
+        self.visited += queue.pending.place(stored);
         self.rearm(key);
         self.touch(key);
     }

@@ -72,6 +72,9 @@ impl Home {
         if let Some(key) = self.queues.key_at(at) {
             self.match_patterns(key);
             self.release_unmatched(key);
+            if self.picks {
+                self.touch(key);
+            }
             self.rearm(key);
         }
     }
@@ -114,9 +117,9 @@ impl Home {
     }
 
     fn drop_some(&mut self, pending: &mut Pending) {
-        for stored in std::iter::from_fn(|| pending.pop_any()).take(AT_ONCE) {
+        for record in std::iter::from_fn(|| pending.drop_any()).take(AT_ONCE) {
             self.visited += 1;
-            self.forget(&stored);
+            self.store.forget(record);
         }
     }
 }

@@ -6,10 +6,11 @@ use stompica_proto::ProtocolError;
 
 use super::QueueKind;
 use super::pending::Pending;
+use super::pick::Picking;
 use crate::config::{Compat, Config, Wildcards};
 use crate::destination::Pattern;
-use crate::ids::{ConsumerKey, PatternKey, QueueKey, Subscriber};
-use crate::message::OwnedMessage;
+use crate::ids::{ConsumerKey, PatternKey, QueueKey, RecordId, Subscriber};
+use crate::message::{DEAD_LETTERS, OwnedMessage};
 
 /// The place of the first message; lower places are for messages that precede all others.
 pub(super) const FIRST_SEQ: u64 = 1 << 40;
@@ -48,6 +49,10 @@ pub struct Queue {
     pub(super) patterns: Vec<PatternKey>,
     pub(super) patterns_as_of: u64,
     pub(super) is_ready: bool,
+    /// A part of its line may not be loaded, or `picking` is set.
+    pub(super) is_special: bool,
+    /// What decides who gets which message, if it is not its place.
+    pub(super) picking: Option<Box<Picking>>,
     /// The deadline in the timers.
     pub(super) deadline_ms: u64,
     /// The time since which it has had no messages and no consumers.
@@ -85,6 +90,8 @@ impl Queue {
             patterns: Vec::new(),
             patterns_as_of: 0,
             is_ready: false,
+            is_special: false,
+            picking: None,
             deadline_ms: u64::MAX,
             idle_since_ms: now_ms,
             enqueued: 0,
@@ -134,6 +141,11 @@ impl Queue {
     #[must_use]
     pub fn holders(&self) -> u32 {
         self.exact
+    }
+
+    /// Whether its expired messages go to a dead-letter queue.
+    pub(super) fn is_dead_lettered(&self) -> bool {
+        self.kind == QueueKind::Work && !self.name.starts_with(DEAD_LETTERS)
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -286,6 +298,8 @@ pub enum Effect {
     CreditRequest(Subscriber, ConsumerKey),
     /// Return credit of a consumer that is not needed here.
     CreditReturn(Subscriber, i64),
+    /// The store cannot read a message of a queue.
+    Unreadable(QueueKey, RecordId),
     /// Call [`Home::meet`](super::home::Home::meet) for a queue at this time, not before; `u64::MAX`: never.
     Timer(u64, QueueKey),
 }

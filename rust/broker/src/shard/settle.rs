@@ -133,11 +133,14 @@ impl Shard {
 
     /// Whether [`Shard::dispatch_queues`] has something to do.
     pub(super) fn has_queue_work(&self) -> bool {
-        self.queues.home.is_busy() || !self.deliveries.returning.is_empty()
+        self.queues.home.is_busy()
+            || !self.deliveries.returning.is_empty()
+            || self.queues.home.has_paging_work(self.turn.memory.is_paging)
     }
 
     /// Delivers queued messages and continues long work, as far as this part of the turn allows.
     pub(super) fn dispatch_queues(&mut self) {
+        self.queue().proceed_with_paging();
         self.delivery().proceed_with_returning();
         self.delivery().run_effects();
         self.settle();

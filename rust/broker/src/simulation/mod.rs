@@ -35,6 +35,8 @@ mod memory_tests;
 #[cfg(test)]
 mod outbox_tests;
 #[cfg(test)]
+mod paging_tests;
+#[cfg(test)]
 mod session_tests;
 #[cfg(test)]
 mod socket_tests;

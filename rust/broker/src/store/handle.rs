@@ -5,7 +5,7 @@ use std::mem::{replace, take};
 
 use stompica_proto::ProtocolError;
 
-use super::{Position, Store, TransactionId};
+use super::{Position, Store, TransactionId, Unreadable};
 use crate::ids::{NO_RECORD, RecordId};
 use crate::message::OwnedMessage;
 use crate::requester::Requester;
@@ -88,6 +88,27 @@ impl Handle {
             self.store.forget(record);
             self.position = self.store.position();
         }
+    }
+
+    /// Whether messages can be loaded again.
+    #[must_use]
+    pub fn pages(&self) -> bool {
+        self.store.pages()
+    }
+
+    /// Makes sure that a message can be loaded: see [`Store::page_out`].
+    pub fn page_out(&mut self, queue: &[u8], message: &OwnedMessage) -> RecordId {
+        self.store.page_out(queue, message)
+    }
+
+    /// Requests a message.
+    pub fn load(&mut self, record: RecordId) {
+        self.store.load(record);
+    }
+
+    /// The next message that was requested, with its record.
+    pub fn loaded(&mut self) -> Option<(RecordId, Result<OwnedMessage, Unreadable>)> {
+        self.store.loaded()
     }
 
     /// Begins the record of a COMMIT; `None` if the store is not durable.

@@ -10,6 +10,9 @@
 //!
 //! A dead letter is kept at its new place before it is forgotten at the old one: in between it has its old record.
 //!
+//! A store that [pages](Store::pages) can load a message again: a queue may then hold a stub of it, and requests the message
+//! before it is delivered (`queue/paging.rs`).
+//!
 //! Deliveries do not wait for the store, but RECEIPTs do: each call has a position, and a RECEIPT waits until the store
 //! reports that everything up to the position after the frame's last call is safe ([`handle::Handle`]).
 //!
@@ -38,6 +41,27 @@ pub trait Store: Debug + Send {
 
     /// Removes a message that is no longer needed, even if its `keep` has not arrived yet through another handle.
     fn forget(&mut self, record: RecordId);
+
+    /// Whether messages can be loaded again, so that queues may hold stubs of them. It never changes.
+    fn pages(&self) -> bool {
+        false
+    }
+
+    /// Makes sure that a message can be loaded, kept or not. Returns its record; [`NO_RECORD`]: the store cannot take it, and
+    /// it stays in memory. The record of a message that is not kept ends when the message is loaded or forgotten.
+    fn page_out(&mut self, _queue: &[u8], _message: &OwnedMessage) -> RecordId {
+        NO_RECORD
+    }
+
+    /// Requests a message. [`Store::loaded`] answers each request once, in any order, even if the record is forgotten
+    /// meanwhile; the store wakes the shard for it.
+    fn load(&mut self, _record: RecordId) {}
+
+    /// The next answer to [`Store::load`]. The message is created by this call, so that this thread counts its bytes; it has
+    /// its record if it is kept. Its place and its expiry are set by the caller.
+    fn loaded(&mut self) -> Option<(RecordId, Result<OwnedMessage, Unreadable>)> {
+        None
+    }
 
     /// The position after the last call of this handle.
     fn position(&self) -> Position {
@@ -70,6 +94,10 @@ pub trait Store: Debug + Send {
     fn end_transaction(&mut self, _: TransactionId) {}
 }
 
+/// A record is damaged or lost. It is no such error if it can be read later: the store tries again by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreadable;
+
 /// `store=memory`: messages are lost when the process ends.
 #[derive(Debug, Default)]
 pub struct Memory;
@@ -84,3 +112,5 @@ impl Store for Memory {
 
 #[cfg(test)]
 pub mod double;
+#[cfg(test)]
+pub mod paging_double;

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 pub struct MemoryGauge {
     /// 80 % of the limit was reached, and usage has not fallen below 70 % since: publishers are paused.
     pub is_short: bool,
+    /// 60 % of the limit is used: queues page messages out, if the store can load them again.
+    pub is_paging: bool,
     /// Half of the limit is used: a connection that does not read its answers is not read.
     pub is_half_used: bool,
     /// Bytes of this shard that are included in the broker's total.
@@ -17,6 +19,7 @@ impl MemoryGauge {
     /// Compares the bytes held with the limit. The state begins at 80 % and ends at 70 %, so that it does not flap.
     pub fn compare(&mut self, held: i64, limit: i64) {
         self.is_short = held >= limit / 10 * if self.is_short { 7 } else { 8 };
+        self.is_paging = held >= limit / 10 * 6;
         self.is_half_used = held >= limit / 2;
     }
 
@@ -41,6 +44,16 @@ mod tests {
             gauge.is_short
         };
         assert_eq!([79, 80, 75, 70, 69, 75].map(&mut is_short_at), [false, true, true, true, false, false]);
+    }
+
+    #[test]
+    fn queues_page_out_before_publishers_pause() {
+        let mut gauge = MemoryGauge::default();
+        let states = [59, 60, 79, 80].map(|held| {
+            gauge.compare(held, 100);
+            (gauge.is_paging, gauge.is_short)
+        });
+        assert_eq!(states, [(false, false), (true, false), (true, false), (true, true)]);
     }
 
     #[test]

@@ -1,0 +1,334 @@
+//! A line of which a part is held as stubs: the store has these messages.
+//!
+//! ```text
+//! head (loaded) ─ loading (requested) ─ stubs ─ Pending::fresh (loaded, the newest messages)      by place
+//! ```
+//! A message can be delivered when it is loaded and no stub has a lower place. Messages that the store cannot take, that
+//! were delivered before, or that arrive before others with a lower place wait in `Pending::returned`. A stub whose message
+//! has expired leaves the line; its message is loaded only if somebody wants it (a dead-letter queue).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem::{size_of, take};
+
+use super::pending::Pending;
+use crate::collections::paged_deque::PagedDeque;
+use crate::ids::{NO_RECORD, RecordId};
+use crate::message::{self, OwnedMessage};
+
+/// Approximate memory of a stub while its message is requested, in bytes.
+const LOADING_BYTES: usize = size_of::<Stub>() + 16;
+
+/// How much of a queue is kept loaded, or loaded ahead of its consumers. A message is within the window if both the number
+/// and the bytes of those before it are below these limits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    pub(super) messages: usize,
+    pub(super) bytes: usize,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Window { messages: 64, bytes: 256 << 10 }
+    }
+}
+
+/// What a queue holds of a message that is in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stub {
+    /// Its record.
+    pub record: RecordId,
+    /// Its place.
+    pub seq: u64,
+    /// When it expires; 0: never.
+    pub expires_ms: u64,
+    /// Its size.
+    pub bytes: u32,
+}
+
+/// The part of a line that is in front of the newest messages.
+#[derive(Debug, Default)]
+pub struct Paged {
+    head: PagedDeque<OwnedMessage>,
+    head_bytes: usize,
+    /// Requested stubs by place; those that have expired may have a higher place than some in `stubs`.
+    loading: BTreeMap<u64, Stub>,
+    loading_bytes: usize,
+    stubs: PagedDeque<Stub>,
+    /// Stubs whose messages have expired; they are not a part of the line any more.
+    expired: VecDeque<Stub>,
+    /// The bytes of stubs that are counted as held.
+    counted: i64,
+}
+
+impl Drop for Paged {
+    fn drop(&mut self) {
+        message::count_bytes(-self.counted);
+    }
+}
+
+impl Paged {
+    pub(super) fn len(&self) -> usize {
+        self.head.len() + self.stubs()
+    }
+
+    fn stubs(&self) -> usize {
+        self.loading.len() + self.stubs.len() + self.expired.len()
+    }
+
+    /// The place of the first message of the line that is not loaded.
+    fn first_unloaded(&self) -> Option<u64> {
+        let loading = self.loading.keys().next().copied();
+        loading.into_iter().chain(self.stubs.front().map(|stub| stub.seq)).min()
+    }
+
+    /// The last place.
+    pub(super) fn last_place(&self) -> Option<u64> {
+        let loaded = self.head.back().map(|stored| stored.seq);
+        let loading = self.loading.keys().next_back().copied();
+        self.stubs.back().map(|stub| stub.seq).into_iter().chain(loading).chain(loaded).max()
+    }
+
+    /// Updates the count of held bytes.
+    fn count(&mut self) {
+        let stubs = (self.stubs.capacity() + self.expired.capacity()) * size_of::<Stub>();
+        let held = (stubs + self.loading.len() * LOADING_BYTES) as i64;
+        if held != self.counted {
+            message::count_bytes(held - self.counted);
+            self.counted = held;
+        }
+    }
+
+    fn push_head(&mut self, stored: OwnedMessage) {
+        self.head_bytes += stored.size();
+        self.head.push_back(stored);
+    }
+
+    fn pop_head(&mut self) -> Option<OwnedMessage> {
+        let stored = self.head.pop_front()?;
+        self.head_bytes -= stored.size();
+        Some(stored)
+    }
+
+    pub(super) fn remove_head(&mut self, seq: u64) -> Option<OwnedMessage> {
+        let stored = self.head.remove_key(&seq, |stored| stored.seq)?;
+        self.head_bytes -= stored.size();
+        Some(stored)
+    }
+
+    /// Whether one more message behind `before` others, and behind what is loaded in front, is within the window.
+    fn has_room(&self, before: usize, window: Window) -> bool {
+        before < window.messages && self.head_bytes + self.loading_bytes < window.bytes
+    }
+
+    fn take_loading(&mut self, seq: u64) -> Option<Stub> {
+        let stub = self.loading.remove(&seq)?;
+        self.loading_bytes -= stub.bytes as usize;
+        Some(stub)
+    }
+
+    /// Takes any stub that is not loaded, in the order of their places.
+    fn take_stub(&mut self) -> Option<Stub> {
+        match self.loading.keys().next().copied() {
+            Some(first) => self.take_loading(first),
+            None => self.stubs.pop_front().or_else(|| self.expired.pop_front()),
+        }
+    }
+}
+
+impl Pending {
+    /// Whether a part of the line is not loaded.
+    #[must_use]
+    pub fn is_paged(&self) -> bool {
+        self.paged.is_some()
+    }
+
+    /// Messages that are held as stubs.
+    #[cfg(test)]
+    pub fn stubs(&self) -> usize {
+        self.paged.as_ref().map_or(0, |paged| paged.stubs())
+    }
+
+    /// Where the message is that can be delivered next.
+    fn next_in_paged(&self, paged: &Paged) -> Option<Side> {
+        let (line, side) = match (paged.head.front(), paged.first_unloaded()) {
+            (Some(first), unloaded) if unloaded.is_none_or(|unloaded| first.seq < unloaded) => {
+                (Some(first.seq), Some(Side::Head))
+            }
+            (_, Some(unloaded)) => (Some(unloaded), None),
+            (_, None) => (self.fresh.front().map(|first| first.seq), Some(Side::Fresh)),
+        };
+        match (self.returned.first_key_value(), line) {
+            (Some((returned, _)), Some(line)) if *returned < line => Some(Side::Returned),
+            (Some(_), None) => Some(Side::Returned),
+            (_, None) => None,
+            _ => side,
+        }
+    }
+
+    #[cold]
+    pub(super) fn first_of_paged<'a>(&'a self, paged: &'a Paged) -> Option<&'a OwnedMessage> {
+        match self.next_in_paged(paged)? {
+            Side::Returned => self.returned.first_key_value().map(|(_, stored)| stored),
+            Side::Head => paged.head.front(),
+            Side::Fresh => self.fresh.front(),
+        }
+    }
+
+    #[cold]
+    pub(super) fn pop_of_paged(&mut self) -> Option<OwnedMessage> {
+        let side = self.next_in_paged(self.paged.as_deref()?)?;
+        let stored = match side {
+            Side::Returned => self.returned.pop_first()?.1,
+            Side::Head => self.paged.as_deref_mut()?.pop_head()?,
+            Side::Fresh => self.fresh.pop_front()?,
+        };
+        self.forget(&stored);
+        self.close_gap();
+        Some(stored)
+    }
+
+    /// Makes an ordinary line of a paged one when no stub is left and one of its ends is empty.
+    pub(super) fn close_gap(&mut self) {
+        let Some(paged) = self.paged.as_deref_mut() else { return };
+        if paged.stubs() > 0 {
+            return paged.count();
+        }
+        if self.fresh.is_empty() {
+            self.fresh = take(&mut paged.head);
+        } else if !paged.head.is_empty() {
+            return paged.count();
+        }
+        self.paged = None;
+    }
+
+    /// Replaces messages behind the window by stubs. One for which `page_out` returns no record stays loaded, beside the
+    /// line. Looks at no more than `messages_max`; returns how many of them it has taken out of the line.
+    pub(super) fn page_out(
+        &mut self,
+        window: Window,
+        messages_max: usize,
+        mut page_out: impl FnMut(&OwnedMessage) -> RecordId,
+    ) -> usize {
+        if self.paged.is_none() && self.fresh.len() <= window.messages && self.bytes <= window.bytes {
+            return 0;
+        }
+        let paged = self.paged.get_or_insert_default();
+        let mut taken = 0;
+        while taken < messages_max
+            && let Some(stored) = self.fresh.pop_front()
+        {
+            if paged.first_unloaded().is_none() && paged.has_room(paged.head.len(), window) {
+                paged.push_head(stored);
+                continue;
+            }
+            taken += 1;
+            let bytes = u32::try_from(stored.size()).ok().filter(|_| stored.deliveries == 0);
+            let record = bytes.map_or(NO_RECORD, |_| page_out(&stored));
+            match bytes {
+                Some(bytes) if record != NO_RECORD => {
+                    let (seq, expires_ms) = (stored.seq, stored.expires_ms);
+                    paged.stubs.push_back(Stub { record, seq, expires_ms, bytes });
+                }
+                _ => _ = self.returned.insert(stored.seq, stored),
+            }
+        }
+        self.close_gap();
+        taken
+    }
+
+    /// Takes the next stub whose message is to be loaded now, to request it.
+    pub(super) fn load_next(&mut self, window: Window) -> Option<Stub> {
+        let paged = self.paged.as_deref_mut()?;
+        let loading = paged.loading.len();
+        let stub = match paged.stubs.front() {
+            _ if !paged.expired.is_empty() => {
+                let is_free = loading < window.messages && paged.loading_bytes < window.bytes;
+                is_free.then(|| paged.expired.pop_front())?
+            }
+            Some(first) => {
+                let beside = self.returned.range(..first.seq).take(window.messages).count();
+                let before = paged.head.len() + beside + loading;
+                paged.has_room(before, window).then(|| paged.stubs.pop_front())?
+            }
+            None => None,
+        }?;
+        paged.loading_bytes += stub.bytes as usize;
+        paged.loading.insert(stub.seq, stub);
+        paged.count();
+        Some(stub)
+    }
+
+    /// Takes the stub at a place out of the line: its message has expired.
+    pub(super) fn expire_stub(&mut self, seq: u64) {
+        if let Some(paged) = self.paged.as_deref_mut()
+            && let Some(stub) = paged.stubs.remove_key(&seq, |stub| stub.seq)
+        {
+            paged.expired.push_back(stub);
+        }
+    }
+
+    /// Drops a stub whose message has expired. Returns its record.
+    pub(super) fn drop_expired_stub(&mut self) -> Option<RecordId> {
+        let stub = self.paged.as_deref_mut()?.expired.pop_front()?;
+        Some(self.drop_stub(stub))
+    }
+
+    fn drop_stub(&mut self, stub: Stub) -> RecordId {
+        self.bytes -= stub.bytes as usize;
+        if stub.expires_ms != 0 {
+            self.expiring.remove(&(stub.expires_ms, stub.seq));
+        }
+        self.close_gap();
+        stub.record
+    }
+
+    /// Puts a requested message at its place; `None`: it cannot be read. Returns whether its queue still held its stub.
+    pub(super) fn arrive(&mut self, seq: u64, loaded: Option<OwnedMessage>) -> bool {
+        let Some(paged) = self.paged.as_deref_mut() else { return false };
+        let Some(stub) = paged.take_loading(seq) else { return false };
+        match loaded {
+            None => _ = self.drop_stub(stub),
+            Some(mut stored) => {
+                (stored.seq, stored.expires_ms) = (seq, stub.expires_ms);
+                let is_behind_head = paged.head.back().is_none_or(|last| last.seq < seq);
+                self.bytes -= stub.bytes as usize;
+                self.bytes += stored.size();
+                if stub.expires_ms != 0 {
+                    self.expiring.insert((stub.expires_ms, seq));
+                }
+                match is_behind_head && paged.first_unloaded().is_none_or(|unloaded| seq < unloaded) {
+                    true => paged.push_head(stored),
+                    false => _ = self.returned.insert(seq, stored),
+                }
+                self.close_gap();
+            }
+        }
+        true
+    }
+
+    /// Drops the message that is next, loaded or not. Returns its record.
+    pub(super) fn drop_next(&mut self) -> Option<RecordId> {
+        if let Some(stored) = self.pop() {
+            return Some(stored.record);
+        }
+        let stub = self.paged.as_deref_mut()?.take_stub()?;
+        Some(self.drop_stub(stub))
+    }
+
+    /// Drops any message, delayed ones last. Returns its record.
+    pub(super) fn drop_any(&mut self) -> Option<RecordId> {
+        self.drop_next().or_else(|| self.pop_any().map(|stored| stored.record))
+    }
+}
+
+/// Where a loaded message is.
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    Returned,
+    Head,
+    Fresh,
+}
+
+#[cfg(test)]
+#[path = "paged_tests.rs"]
+mod tests;

@@ -1,0 +1,212 @@
+//! Queues of which the store holds a part: the newest messages of a line are paged out while much memory is held, and are
+//! loaded again before they are delivered.
+//!
+//! A queue keeps a window of messages loaded at its front ([`Window`]). When it is dispatched, it requests the messages that
+//! are missing there. While the next message is not loaded, the queue waits and others are dispatched; an answer of the store
+//! makes it ready again. Answers for a queue or message that is gone are dropped: the store was told to forget the record.
+//!
+//! A message whose stub expires is forgotten without being loaded, unless it goes to a dead-letter queue. A message that the
+//! store cannot read is counted as dropped and logged, and those behind it are delivered. The store is not told to forget
+//! its record.
+//!
+//! Messages that were delivered before stay in memory, and so do those of a worker topic, because they leave it with its last
+//! consumer, and those of a queue with a [`Pick`](super::pick::Pick).
+
+use super::home::Home;
+use super::paged::Window;
+use super::types::{Effect, Queue};
+use super::{Owners, QueueKind};
+use crate::collections::spread::{Map, give_back};
+use crate::ids::{QueueKey, RecordId};
+use crate::log::Level;
+use crate::message::OwnedMessage;
+use crate::store::Unreadable;
+#[cfg(test)]
+use crate::store::handle::Handle;
+
+/// Messages that are paged out in one turn.
+const PAGED_AT_ONCE: usize = 1024;
+/// Messages of one queue that are paged out before another one is looked at.
+const PORTION: usize = 256;
+/// Queues that are looked at in one turn.
+const LOOKS_MAX: usize = 256;
+/// Loaded messages that are taken from the store in one turn.
+const LOADED_AT_ONCE: usize = 1024;
+
+/// What a home pages out and loads.
+#[derive(Debug, Default)]
+pub(super) struct Paging {
+    /// The store can load messages.
+    is_on: bool,
+    pub(super) window: Window,
+    /// The queue and the place of each message that was requested.
+    requested: Map<RecordId, (QueueKey, u64)>,
+    /// The store may have more answers now.
+    has_more: bool,
+    /// The slot of the queue that is looked at next.
+    next: usize,
+    /// Slots that were looked at since a message was paged out. Once it is all of them, no turn is made for paging out alone.
+    unproductive: usize,
+}
+
+impl Paging {
+    /// Nothing is paged out yet; `is_on`: the store can load messages.
+    pub(super) fn new(is_on: bool) -> Self {
+        Paging { is_on, ..Paging::default() }
+    }
+}
+
+impl Home {
+    /// Whether [`Owners::proceed_with_paging`] has something to do; `pages_out`: much memory is held.
+    #[must_use]
+    pub fn has_paging_work(&self, pages_out: bool) -> bool {
+        self.paging.has_more
+            || (pages_out && self.paging.is_on && self.paging.unproductive < self.queues.slots())
+    }
+
+    /// Messages that are held as stubs.
+    #[cfg(test)]
+    pub fn stubs(&self) -> usize {
+        self.iter().map(|queue| queue.pending.stubs()).sum()
+    }
+
+    /// Pages out some of the newest messages of queues.
+    pub(super) fn page_out(&mut self) {
+        let slots = self.queues.slots();
+        let (mut left, mut looks) = (PAGED_AT_ONCE, slots.min(LOOKS_MAX));
+        while left > 0 && looks > 0 {
+            looks -= 1;
+            let at = if self.paging.next < slots { self.paging.next } else { 0 };
+            self.paging.next = at + 1;
+            let portion = left.min(PORTION);
+            let done = self.queues.key_at(at).map_or(0, |key| self.page_out_of(key, portion));
+            self.paging.unproductive = if done > 0 { 0 } else { self.paging.unproductive + 1 };
+            left -= done;
+            self.visited += 1 + done;
+        }
+    }
+
+    fn page_out_of(&mut self, key: QueueKey, messages_max: usize) -> usize {
+        let pages = |queue: &&mut Queue| queue.kind != QueueKind::Worker && queue.picking.is_none();
+        let Some(queue) = self.queues.get_mut(key).filter(pages) else { return 0 };
+        let (store, name) = (&mut self.store, &queue.name);
+        let page_out = |stored: &OwnedMessage| store.page_out(name, stored);
+        let done = queue.pending.page_out(self.paging.window, messages_max, page_out);
+        queue.is_special |= queue.pending.is_paged();
+        done
+    }
+
+    /// Requests what is not loaded at the front of a queue; the store's answer makes the queue ready again.
+    #[cold]
+    pub(super) fn load_missing(&mut self, key: QueueKey) {
+        self.read_ahead(key);
+        if let Some(queue) = self.queues.get_mut(key) {
+            queue.is_special = queue.pending.is_paged();
+        }
+    }
+
+    /// Requests the messages that are missing in a queue's window, and deals with expired stubs.
+    pub(super) fn read_ahead(&mut self, key: QueueKey) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        if !queue.is_dead_lettered() {
+            while let Some(record) = queue.pending.drop_expired_stub() {
+                self.counts.expired += 1;
+                self.store.forget(record);
+            }
+        }
+        while let Some(stub) = queue.pending.load_next(self.paging.window) {
+            self.visited += 1;
+            self.paging.requested.insert(stub.record, (key, stub.seq));
+            self.store.load(stub.record);
+        }
+    }
+
+    /// Takes the messages that the store has loaded.
+    pub(super) fn take_loaded(&mut self) {
+        self.paging.has_more = false;
+        for _ in 0..LOADED_AT_ONCE {
+            let Some((record, loaded)) = self.store.loaded() else {
+                return give_back(&mut self.paging.requested);
+            };
+            self.visited += 1;
+            if let Some((key, seq)) = self.paging.requested.remove(&record) {
+                self.arrive(key, seq, record, loaded);
+            }
+        }
+        self.paging.has_more = true;
+    }
+
+    fn arrive(
+        &mut self,
+        key: QueueKey,
+        seq: u64,
+        record: RecordId,
+        loaded: Result<OwnedMessage, Unreadable>,
+    ) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        let is_unreadable = loaded.is_err();
+        if queue.pending.arrive(seq, loaded.ok()) && is_unreadable {
+            self.counts.dropped += 1;
+            self.effects.push(Effect::Unreadable(key, record));
+        }
+        self.touch(key);
+        if self.queues.get(key).is_some_and(Queue::is_idle) {
+            self.became_idle(key);
+        } else {
+            self.rearm(key);
+        }
+    }
+
+    /// Replaces the store of a home without messages.
+    #[cfg(test)]
+    pub fn use_store(&mut self, store: Box<dyn crate::store::Store>) {
+        self.store = Handle::new(store);
+        self.paging.is_on = self.store.pages();
+    }
+
+    /// Keeps no more than these messages of each queue loaded at its front.
+    #[cfg(test)]
+    pub fn set_window(&mut self, messages: usize, bytes: usize) {
+        self.paging.window = Window { messages, bytes };
+    }
+
+    /// The messages that were requested and have not been answered.
+    #[cfg(test)]
+    pub fn requested(&self) -> usize {
+        self.paging.requested.len()
+    }
+}
+
+impl Owners<'_> {
+    /// Takes the messages that the store has loaded, and pages out others while much memory is held. Does nothing if the store
+    /// cannot load messages.
+    #[inline]
+    pub(crate) fn proceed_with_paging(&mut self) {
+        if self.queues.home.paging.is_on {
+            self.page();
+        }
+    }
+
+    /// Logs that the store cannot read a message.
+    #[cold]
+    pub(super) fn note_unreadable(&mut self, queue: QueueKey, record: RecordId) {
+        let name =
+            self.queues.home.queue(queue).map(|queue| String::from_utf8_lossy(&queue.name).into_owned());
+        self.turn.log(Level::Error, || {
+            let name = name.unwrap_or_default();
+            format!("the store cannot read record {record}: a message of '{name}' is dropped")
+        });
+    }
+
+    fn page(&mut self) {
+        self.queues.home.take_loaded();
+        if self.turn.memory.is_paging {
+            self.queues.home.page_out();
+        }
+        self.count_visits();
+    }
+}
+
+#[cfg(test)]
+#[path = "paging_tests.rs"]
+mod tests;

@@ -1,0 +1,459 @@
+//! Tests of homes whose queues are paged out to a store that answers when the test says so.
+
+use std::mem::take;
+use std::sync::Arc;
+
+use stompica_proto::encode::Message;
+
+use super::super::notes::Notes;
+use super::super::pick::tests::Priority;
+use super::super::queues::Queues;
+use super::super::stale::StaleCounts;
+use super::super::types::{Credit, Delivery, GivenBack, Progress, Refusal};
+use super::*;
+use crate::config::Config;
+use crate::ids::{ConsumerKey, ShardId, Subscriber, SubscriptionKey};
+use crate::log::LogQueue;
+use crate::message::held_bytes;
+use crate::router::Router;
+use crate::store::Memory;
+use crate::store::paging_double::PagingStore;
+use crate::totals::Totals;
+use crate::turn::Turn;
+
+const WINDOW: usize = 4;
+
+struct World {
+    home: Home,
+    store: PagingStore,
+    next: usize,
+}
+
+impl World {
+    fn new() -> Self {
+        World::with(Config::default())
+    }
+
+    fn with(config: Config) -> Self {
+        let store = PagingStore::new(1, 100);
+        let mut home = Home::new(&config, foldhash::fast::RandomState::default(), store.handle());
+        home.set_window(WINDOW, 1 << 20);
+        World { home, store, next: 0 }
+    }
+
+    /// Puts so many messages into a queue. Each third one is persistent.
+    fn send(&mut self, queue: QueueKey, count: usize) {
+        (0..count).for_each(|_| self.send_one(queue, 0));
+    }
+
+    fn send_one(&mut self, queue: QueueKey, expires_ms: u64) {
+        let mut message = message(&self.next.to_string());
+        message.persistent = self.next.is_multiple_of(3);
+        message.expires_ms = expires_ms;
+        self.next += 1;
+        self.home.enqueue(queue, message);
+    }
+
+    fn page_out(&mut self) {
+        while self.home.has_paging_work(true) {
+            self.home.page_out();
+        }
+    }
+
+    /// Dispatches without taking anything from the store. Returns the deliveries.
+    fn dispatch(&mut self) -> Vec<Delivery> {
+        while self.home.has_work() {
+            self.home.dispatch(10);
+        }
+        let (mut deliveries, mut others) = (Vec::new(), Vec::new());
+        for effect in take(&mut self.home.effects) {
+            match effect {
+                Effect::Deliver(delivery) => deliveries.push(delivery),
+                other => others.push(other),
+            }
+        }
+        self.home.effects = others;
+        deliveries
+    }
+
+    /// Dispatches and loads until nothing is left to be done; consumers consume at once.
+    fn consume(&mut self) -> Vec<Delivery> {
+        let mut consumed = Vec::new();
+        loop {
+            let deliveries = self.dispatch();
+            deliveries.iter().for_each(|delivery| self.settle(delivery));
+            let is_over = deliveries.is_empty() && self.home.requested() == 0;
+            consumed.extend(deliveries);
+            if is_over {
+                return consumed;
+            }
+            self.home.take_loaded();
+        }
+    }
+
+    fn settle(&mut self, delivery: &Delivery) {
+        self.home.forget(&delivery.stored);
+        let settled_bytes = delivery.stored.size() as u64;
+        let credit = Credit { messages: 1, bytes: settled_bytes as i64 };
+        let (queue, consumer) = (delivery.queue, delivery.consumer);
+        self.home.progress(&Progress { queue, consumer, settled: 1, settled_bytes, credit });
+    }
+
+    fn queue(&self, key: QueueKey) -> &Queue {
+        self.home.queue(key).expect("a queue")
+    }
+}
+
+fn message(body: &str) -> OwnedMessage {
+    let body = body.as_bytes();
+    OwnedMessage::new(&Message {
+        destination: b"/queue/a",
+        id: b"i",
+        sender: 7,
+        headers: b"h:v\n",
+        plain: true,
+        body,
+    })
+}
+
+fn subscriber(number: u32) -> Subscriber {
+    Subscriber { shard: ShardId(0), key: SubscriptionKey { index: number, generation: 1 } }
+}
+
+fn credit(messages: i64) -> Credit {
+    Credit { messages, bytes: Credit::UNLIMITED }
+}
+
+fn bodies(deliveries: &[Delivery]) -> Vec<usize> {
+    let number = |delivery: &Delivery| String::from_utf8_lossy(delivery.stored.message().body).parse().ok();
+    deliveries.iter().filter_map(number).collect()
+}
+
+#[test]
+fn a_queue_that_waits_for_the_store_does_not_stop_another_one() {
+    let mut world = World::new();
+    let [slow, fast] =
+        [&b"/queue/slow"[..], b"/queue/fast"].map(|name| world.home.create(name, QueueKind::Work));
+    world.send(slow, 10);
+    world.page_out();
+    world.store.set_readiness(0);
+    for (number, queue) in [(1, slow), (2, fast)] {
+        world.home.attach(queue, subscriber(number), credit(100));
+    }
+    world.send(fast, 3);
+    assert_eq!(
+        bodies(&world.dispatch()),
+        [0, 1, 2, 3, 10, 11, 12],
+        "its loaded messages, and all of the other one's"
+    );
+    assert!(!world.home.has_work(), "the queue is not tried again and again");
+    world.send(fast, 1);
+    assert_eq!(bodies(&world.dispatch()), [13]);
+    world.home.take_loaded();
+    assert!(world.dispatch().is_empty());
+    world.store.set_readiness(100);
+    assert_eq!(bodies(&world.consume()), [4, 5, 6, 7, 8, 9]);
+}
+
+#[test]
+fn a_long_queue_occupies_the_memory_of_its_window_and_its_stubs() {
+    let before = held_bytes();
+    let mut world = World::new();
+    let queue = world.home.create(b"/queue/a", QueueKind::Work);
+    world.send(queue, 5000);
+    let (loaded, size, bytes) =
+        (held_bytes() - before, world.queue(queue).size(), world.queue(queue).waiting_bytes());
+    world.page_out();
+    assert!(held_bytes() - before < loaded / 3, "{} of {loaded} bytes", held_bytes() - before);
+    assert_eq!((world.queue(queue).size(), world.queue(queue).waiting_bytes()), (size, bytes));
+    assert_eq!(world.home.stubs(), 5000 - WINDOW);
+    world.home.attach(queue, subscriber(1), credit(7));
+    let mut consumed = Vec::new();
+    while world.queue(queue).size() > 0 {
+        let portion = world.dispatch();
+        portion.iter().for_each(|delivery| world.settle(delivery));
+        consumed.extend(bodies(&portion));
+        world.home.take_loaded();
+        let loaded = world.queue(queue).pending.len() - world.home.stubs();
+        assert!(loaded <= WINDOW, "{loaded} messages are loaded");
+    }
+    assert!(consumed.into_iter().eq(0..5000));
+    assert!(world.store.requested_max() <= WINDOW);
+    assert!(world.store.bodies().is_empty(), "the store holds nothing any more");
+    drop(world);
+    assert_eq!(held_bytes(), before);
+}
+
+#[test]
+fn a_loaded_message_is_the_one_that_was_paged_out() {
+    let mut world = World::new();
+    let queue = world.home.create(b"/queue/a", QueueKind::Work);
+    world.send(queue, WINDOW);
+    let mut sent = message("last");
+    (sent.persistent, sent.grouped, sent.failures_max, sent.expires_ms) = (true, true, 5, 1000);
+    world.home.enqueue(queue, sent);
+    world.page_out();
+    assert_eq!(world.home.stubs(), 1);
+    world.home.attach(queue, subscriber(1), credit(100));
+    let consumed = world.consume();
+    let stored = &consumed.last().expect("a message").stored;
+    let message = stored.message();
+    assert_eq!(
+        (message.destination, message.id, message.headers),
+        (&b"/queue/a"[..], &b"i"[..], &b"h:v\n"[..])
+    );
+    assert_eq!((message.body, message.sender, message.plain), (&b"last"[..], 7, true));
+    assert_eq!(
+        (stored.persistent, stored.grouped, stored.failures_max, stored.expires_ms),
+        (true, true, 5, 1000)
+    );
+    assert_eq!(stored.deliveries, 1);
+}
+
+#[test]
+fn nothing_is_paged_out_again_and_again_while_memory_stays_short() {
+    let mut world = World::new();
+    let queue = world.home.create(b"/queue/a", QueueKind::Work);
+    assert!(!world.home.has_paging_work(false));
+    world.send(queue, 10);
+    world.page_out();
+    assert!(!world.home.has_paging_work(true));
+    world.home.attach(queue, subscriber(1), credit(0));
+    world.dispatch();
+    assert_eq!((world.home.requested(), world.home.stubs()), (0, 10 - WINDOW), "what is loaded is enough");
+}
+
+#[test]
+fn many_messages_are_paged_out_in_portions_from_all_queues() {
+    let mut world = World::new();
+    let queues: Vec<_> =
+        (0..6).map(|at| world.home.create(format!("/queue/{at}").as_bytes(), QueueKind::Work)).collect();
+    queues.iter().for_each(|queue| world.send(*queue, 2000));
+    for portion in 1..=2 {
+        world.home.visited = 0;
+        world.home.page_out();
+        assert_eq!(world.home.stubs(), portion * PAGED_AT_ONCE);
+        assert!(world.home.visited <= PAGED_AT_ONCE + LOOKS_MAX);
+    }
+    assert!(queues.iter().all(|queue| world.queue(*queue).pending.stubs() >= PORTION));
+}
+
+#[test]
+fn a_message_that_cannot_be_read_is_counted_and_those_behind_it_are_delivered() {
+    let mut world = World::new();
+    let queue = world.home.create(b"/queue/a", QueueKind::Work);
+    world.send(queue, 10);
+    world.page_out();
+    world.store.damage(b"4");
+    world.store.damage(b"9");
+    world.home.attach(queue, subscriber(1), credit(100));
+    assert_eq!(bodies(&world.consume()), [0, 1, 2, 3, 5, 6, 7, 8]);
+    let unreadable = |effect: &&Effect| matches!(effect, Effect::Unreadable(at, _) if *at == queue);
+    assert_eq!((world.home.counts.dropped, world.home.effects.iter().filter(unreadable).count()), (2, 2));
+    assert_eq!((world.queue(queue).size(), world.queue(queue).waiting_bytes()), (0, 0));
+    let mut left = world.store.bodies();
+    left.sort();
+    assert_eq!(left, ["4", "9"], "the operator may want to look at them");
+}
+
+#[test]
+fn what_arrives_for_a_queue_that_is_gone_is_dropped() {
+    for with_damage in [false, true] {
+        let before = held_bytes();
+        let mut world = World::new();
+        let queue = world.home.create(b"/queue/a", QueueKind::Durable { shared: false });
+        world.send(queue, 20);
+        world.page_out();
+        world.home.attach(queue, subscriber(1), credit(100));
+        assert_eq!(bodies(&world.dispatch()).len(), WINDOW);
+        assert_eq!(world.home.requested(), WINDOW);
+        if with_damage {
+            world.store.damage(b"5");
+        }
+        world.home.detach(subscriber(1));
+        world.home.delete(queue);
+        world.home.proceed(usize::MAX);
+        world.home.take_loaded();
+        assert_eq!((world.home.counts.dropped, world.home.requested()), (20 - WINDOW as u64, 0));
+        let is_unreadable = |effect: &Effect| matches!(effect, Effect::Unreadable(..));
+        assert!(!world.home.effects.iter().any(is_unreadable));
+        assert!(world.store.bodies().iter().all(|body| body.parse::<usize>().is_ok_and(|it| it < WINDOW)));
+        drop(world);
+        assert_eq!(held_bytes(), before);
+    }
+}
+
+#[test]
+fn stubs_that_expire_are_forgotten_or_loaded_for_their_dead_letter_queue() {
+    for (name, is_dead_lettered) in [(&b"/queue/a"[..], true), (b"/queue/dlq/a", false)] {
+        let mut world = World::new();
+        let queue = world.home.create(name, QueueKind::Work);
+        for number in 0..20 {
+            world.send_one(queue, if number % 2 == 0 { 0 } else { 50 });
+        }
+        world.page_out();
+        assert!(world.home.effects.iter().any(|effect| matches!(effect, Effect::Timer(50, _))));
+        world.home.set_time(50);
+        let mut loaded = 0;
+        for _ in 0..20 {
+            world.home.meet(queue);
+            loaded += world.home.requested();
+            world.home.take_loaded();
+        }
+        // Two messages are loaded to fill the window again.
+        assert_eq!((loaded, world.home.counts.expired), (if is_dead_lettered { 10 } else { 2 }, 10));
+        let letters: Vec<OwnedMessage> = take(&mut world.home.effects)
+            .into_iter()
+            .filter_map(|effect| if let Effect::DeadLetter(stored) = effect { Some(stored) } else { None })
+            .collect();
+        assert_eq!(letters.len(), if is_dead_lettered { 10 } else { 0 });
+        letters.iter().for_each(|stored| world.home.forget(stored));
+        world.home.attach(queue, subscriber(1), credit(100));
+        assert!(bodies(&world.consume()).into_iter().eq((0..20).step_by(2)));
+        assert!(world.store.bodies().is_empty());
+    }
+}
+
+#[test]
+fn a_message_that_comes_back_is_delivered_at_its_place() {
+    let mut world = World::new();
+    let queue = world.home.create(b"/queue/a", QueueKind::Work);
+    world.send(queue, 10);
+    world.page_out();
+    world.home.attach(queue, subscriber(1), credit(3));
+    world.home.attach(queue, subscriber(2), credit(0));
+    let mut held = world.dispatch();
+    assert_eq!(bodies(&held), [0, 1, 2]);
+    let give_back = |world: &mut World, delivery: Delivery, why| {
+        world.home.give_back(delivery.queue, delivery.consumer, delivery.stored, why);
+    };
+    let why = GivenBack::Failed { deliveries_max: 9, delay_ms: 100, credit: credit(1) };
+    give_back(&mut world, held.remove(2), why);
+    give_back(&mut world, held.remove(0), GivenBack::Lost);
+    world.page_out();
+    let next = world.dispatch();
+    assert_eq!(bodies(&next), [0], "the redelivery of the other one is delayed");
+    assert_eq!(next[0].stored.deliveries, 2);
+    world.home.set_time(100);
+    world.home.meet(queue);
+    world.settle(&held.remove(0));
+    let next = world.dispatch();
+    assert_eq!(bodies(&next), [2]);
+    world.home.add_credit_of(subscriber(2), credit(100));
+    assert_eq!(bodies(&world.consume()), [3, 4, 5, 6, 7, 8, 9]);
+}
+
+#[test]
+fn a_transaction_has_its_place_among_messages_in_the_store() {
+    let mut world = World::new();
+    let queue = world.home.create(b"/queue/a", QueueKind::Work);
+    world.send(queue, 6);
+    let first = world.home.reserve(queue, 2, 100);
+    world.send(queue, 6);
+    world.page_out();
+    world.home.attach(queue, subscriber(1), credit(100));
+    assert_eq!(bodies(&world.consume()), [0, 1, 2, 3, 4, 5], "those behind it wait for its end");
+    for (nth, body) in ["100", "101"].into_iter().enumerate() {
+        world.home.enqueue_at(queue, message(body), first + nth as u64);
+    }
+    world.home.release(queue, first, 2, 100);
+    assert_eq!(bodies(&world.consume()), [100, 101, 6, 7, 8, 9, 10, 11]);
+}
+
+#[test]
+fn limits_and_allowances_count_messages_in_the_store() {
+    let mut world = World::with(Config { max_queue_length: 10, ..Config::default() });
+    let queue = world.home.create(b"/queue/a", QueueKind::Work);
+    world.send(queue, 10);
+    world.page_out();
+    assert!(matches!(world.home.check_room(queue, 1, 1), Err(Refusal::Full(_))));
+    world.home.attach(queue, subscriber(1), credit(10));
+    assert_eq!(world.home.allowance(queue), None, "its credit is for those that wait");
+    assert_eq!(world.home.held_for_later(), 10);
+    world.consume();
+    assert!(world.home.allowance(queue).is_some());
+}
+
+#[test]
+fn consumers_of_a_pattern_share_queues_that_are_paged_out() {
+    let mut world = World::new();
+    let queues = [&b"/queue/a"[..], b"/queue/b"].map(|name| world.home.create(name, QueueKind::Work));
+    queues.iter().for_each(|queue| world.send(*queue, 20));
+    world.page_out();
+    (1..=2).for_each(|number| _ = world.home.attach_pattern(b"/queue/*", subscriber(number), credit(3)));
+    world.home.proceed(usize::MAX);
+    let consumed = world.consume();
+    assert_eq!(consumed.len(), 40);
+    for queue in queues {
+        let numbers: Vec<usize> = consumed
+            .iter()
+            .filter(|delivery| delivery.queue == queue)
+            .flat_map(|delivery| bodies(std::slice::from_ref(delivery)))
+            .collect();
+        assert!(numbers.is_sorted() && numbers.len() == 20);
+    }
+    let of = |number| consumed.iter().filter(|it| it.subscriber == subscriber(number)).count();
+    assert!(of(1) >= 15 && of(2) >= 15, "{} and {}", of(1), of(2));
+}
+
+#[test]
+fn worker_topics_and_queues_with_a_pick_stay_in_memory() {
+    let mut world = World::new();
+    let worker = world.home.create(b"#w", QueueKind::Worker);
+    world.home.attach(worker, subscriber(1), credit(0));
+    let picked = world.home.create(b"/queue/a", QueueKind::Work);
+    world.home.pick_by(picked, Priority);
+    for queue in [worker, picked] {
+        world.send(queue, 10);
+    }
+    world.page_out();
+    assert_eq!((world.home.stubs(), world.queue(worker).size(), world.queue(picked).size()), (0, 10, 10));
+}
+
+#[test]
+fn a_shard_pages_out_from_60_percent_on_and_logs_what_cannot_be_read() {
+    let config = Config { writers: 1, ..Config::default() };
+    let hasher = foldhash::fast::RandomState::default();
+    let log = LogQueue::new(10, Level::Error);
+    let mut router = Router::new(&config, hasher.clone());
+    let mut queues = Queues::new(
+        ShardId(0),
+        &config,
+        hasher.clone(),
+        Arc::new(StaleCounts::new(1)),
+        Arc::default(),
+        Box::new(Memory),
+    );
+    let mut notes = Notes::new(ShardId(0), 1);
+    let totals = Arc::new(Totals::default());
+    let mut turn = Turn::new(ShardId(0), 1, Arc::new(config), totals, Arc::clone(&log), hasher, "e");
+    let mut owners = Owners { turn: &mut turn, notes: &mut notes, router: &mut router, queues: &mut queues };
+    let store = PagingStore::new(1, 100);
+    for (used_percent, is_paging_store, stubs) in [(70, false, 0), (50, true, 0), (70, true, 36)] {
+        let handle = if is_paging_store { store.handle() } else { Box::new(Memory) };
+        owners.queues.home.use_store(handle);
+        let name = format!("/queue/{used_percent}{is_paging_store}");
+        let queue = owners.queues.home.create(name.as_bytes(), QueueKind::Work);
+        (0..100).for_each(|number: usize| owners.queues.home.enqueue(queue, message(&number.to_string())));
+        owners.turn.memory.compare(used_percent, 100);
+        owners.proceed_with_paging();
+        assert_eq!(
+            owners.queues.home.queue(queue).map(|it| it.pending.stubs()),
+            Some(stubs),
+            "{used_percent} %"
+        );
+        owners.queues.home.delete(queue);
+        owners.queues.home.proceed(usize::MAX);
+    }
+    let queue = owners.queues.home.create(b"/queue/a", QueueKind::Work);
+    (0..100).for_each(|number: usize| owners.queues.home.enqueue(queue, message(&number.to_string())));
+    owners.proceed_with_paging();
+    store.damage(b"64");
+    let consumer: ConsumerKey = owners.queues.home.attach(queue, subscriber(1), credit(100));
+    owners.queues.home.dispatch(100);
+    owners.proceed_with_paging();
+    owners.run_effects();
+    let lines = log.drain(std::time::Duration::ZERO);
+    assert!(lines.iter().any(|line| line.text.contains("a message of '/queue/a' is dropped")), "{lines:?}");
+    assert!(owners.queues.home.consumers.get(consumer).is_some());
+}

@@ -1,0 +1,130 @@
+//! Queues that do not deliver in the order of places, but by priority, by a selector of each consumer or by group.
+//!
+//! In a queue with a [`Pick`], each consumer that is next in the ring and has credit is offered the waiting messages in order.
+//! A consumer for which no message is suitable leaves the ring, so that it does not hold up others. It comes back when the
+//! queue is dispatched again: whenever a message or a consumer has come or gone. Messages behind a place that is kept for a
+//! transaction are not offered.
+//!
+//! No setting gives a queue a [`Pick`] yet; tests do. Theirs walk through all waiting messages for each delivery; one for
+//! users needs an index.
+
+use std::fmt::Debug;
+
+use super::home::Home;
+use super::types::{Queue, Taker};
+use crate::ids::{ConsumerKey, QueueKey, Subscriber};
+use crate::message::OwnedMessage;
+
+/// Decides which message of a queue a consumer gets next.
+pub trait Pick: Debug + Send {
+    /// The place of the message to deliver; `None` if none is suitable. `waiting` are the messages in order, without expired
+    /// ones; `is_there` tells whether this or another consumer has not left.
+    fn pick(
+        &mut self,
+        consumer: ConsumerKey,
+        subscriber: Subscriber,
+        is_there: &dyn Fn(ConsumerKey) -> bool,
+        waiting: &mut dyn Iterator<Item = &OwnedMessage>,
+    ) -> Option<u64>;
+}
+
+/// How one queue picks.
+#[derive(Debug)]
+pub(super) struct Picking {
+    pick: Box<dyn Pick>,
+    /// Consumers and patterns for which no message was suitable.
+    aside: Vec<Taker>,
+}
+
+impl Home {
+    /// Sets what decides which messages of a queue are delivered.
+    #[cfg(test)]
+    pub fn pick_by(&mut self, key: QueueKey, pick: impl Pick + 'static) {
+        if let Some(queue) = self.queues.get_mut(key) {
+            assert!(!queue.pending.is_paged(), "all of its messages are loaded");
+            queue.picking = Some(Box::new(Picking { pick: Box::new(pick), aside: Vec::new() }));
+            (queue.is_special, self.picks) = (true, true);
+        }
+    }
+
+    /// Whether a queue has a [`Pick`].
+    #[cold]
+    pub(super) fn has_picking(&self, key: QueueKey) -> bool {
+        self.queues.get(key).is_some_and(|queue| queue.picking.is_some())
+    }
+
+    /// Delivers the messages that are picked for one consumer after the other, up to `left`.
+    #[cold]
+    pub(super) fn dispatch_picked(&mut self, key: QueueKey, left: &mut usize) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        let Some(mut picking) = queue.picking.take() else { return };
+        queue.ready.extend(picking.aside.drain(..));
+        self.deliver_picked(key, &mut picking, left);
+        if let Some(queue) = self.queues.get_mut(key) {
+            queue.picking = Some(picking);
+        }
+        if self.queues.get(key).is_some_and(Queue::is_idle) {
+            self.became_idle(key);
+        }
+    }
+
+    fn deliver_picked(&mut self, key: QueueKey, picking: &mut Picking, left: &mut usize) {
+        let mut misses = 0;
+        while self.queues.get(key).is_some_and(|queue| queue.pending.has_next()) {
+            if *left == 0 {
+                return self.touch(key);
+            }
+            let Some(chosen) = self.next_ready(key, None) else { return };
+            match self.pick(key, chosen.consumer, &mut *picking.pick) {
+                Some(stored) => {
+                    self.deliver(key, chosen, |_| Some(stored));
+                    misses = 0;
+                    *left -= 1;
+                }
+                None => self.stand_aside(key, chosen.taker, picking, &mut misses),
+            }
+        }
+    }
+
+    /// Takes the message that is picked for a consumer.
+    fn pick(&mut self, key: QueueKey, consumer: ConsumerKey, pick: &mut dyn Pick) -> Option<OwnedMessage> {
+        let subscriber = self.consumers.get(consumer)?.subscriber;
+        let queue = self.queues.get_mut(key)?;
+        let consumers = &self.consumers;
+        let is_there = |key| consumers.get(key).is_some();
+        let (now_ms, mut looked) = (self.now_ms, 0);
+        let picked = {
+            let in_order = queue.pending.iter().take_while(|stored| !queue.holds_back(stored.seq));
+            let mut waiting = in_order.inspect(|_| looked += 1).filter(|stored| !stored.is_expired(now_ms));
+            pick.pick(consumer, subscriber, &is_there, &mut waiting)
+        };
+        self.visited += looked;
+        queue.pending.take(picked?)
+    }
+
+    /// Keeps a consumer out of the ring for which no message was suitable; a pattern if that is so for all its consumers.
+    fn stand_aside(&mut self, key: QueueKey, taker: Taker, picking: &mut Picking, misses: &mut usize) {
+        *misses += 1;
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        match taker {
+            Taker::Pattern(at) if self.patterns.get(at).is_some_and(|it| *misses < it.ring.len()) => {
+                queue.ready.push_front(taker);
+            }
+            _ => {
+                picking.aside.push(taker);
+                (*misses, queue.turns) = (0, 0);
+            }
+        }
+    }
+
+    /// The consumers of a pattern have changed: what waits may suit others.
+    pub(super) fn pick_again(&mut self) {
+        if self.picks {
+            self.sweep_all();
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "pick_tests.rs"]
+pub mod tests;
