@@ -76,12 +76,12 @@ impl Owners<'_> {
             return Some(WaitReason::Memory);
         }
         let destination = self.router.destination_of(self.turn, stored.destination()).ok()?;
-        let Reach { remote, width, is_full, .. } = self.router.reach(destination);
+        let Reach { remote, fan_out_size, is_full, .. } = self.router.reach(destination);
         if remote & self.peers.busy.congested != 0 {
             return Some(WaitReason::Mailboxes(remote & self.peers.busy.congested));
         }
-        if width > 0 && self.peers.holds_wide(remote) {
-            return Some(WaitReason::Wide(remote));
+        if fan_out_size > 0 && self.peers.holds_large_fan_outs(remote) {
+            return Some(WaitReason::LargeFanOut(remote));
         }
         is_full.then(|| WaitReason::SlowConsumer(self.connections.parking.retries(Pause::SlowConsumer)))
     }

@@ -31,9 +31,9 @@ impl Owners<'_> {
         let bytes = conn.input.arrival.announced();
         let name = self.name_to_send_to(key, &name).ok()?;
         let destination = self.router.destination_of(self.turn, &name).ok()?;
-        let Reach { remote: shards, width, is_full, .. } =
+        let Reach { remote: shards, fan_out_size, is_full, .. } =
             self.router.reach_of_any(destination, self.turn.id);
         self.delivery()
-            .pause_for(key, &Load { name: &name, destination, shards, width, is_full, bytes, kept })
+            .pause_for(key, &Load { name: &name, destination, shards, fan_out_size, is_full, bytes, kept })
     }
 }

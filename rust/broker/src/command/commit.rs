@@ -154,10 +154,10 @@ impl Owners<'_> {
     ) -> Result<Option<Pause>, ProtocolError> {
         let destination = self.router.destination_of(self.turn, stored.destination())?;
         let Destination { kind, home, .. } = destination;
-        let Reach { remote: shards, width, is_full, .. } =
+        let Reach { remote: shards, fan_out_size, is_full, .. } =
             self.router.reach_of_any(destination, self.turn.id);
         let (name, bytes) = (stored.destination(), stored.size());
-        let load = Load { name, destination, shards, width, is_full, bytes, kept: true };
+        let load = Load { name, destination, shards, fan_out_size, is_full, bytes, kept: true };
         let pause = self.delivery().pause_for(key, &load);
         if pause.is_none() {
             match kind.is_topic() {

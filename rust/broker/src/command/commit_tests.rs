@@ -348,10 +348,10 @@ fn a_decided_commit_waits_for_a_congested_shard() {
 fn a_decided_commit_waits_for_a_shard_that_is_laden_with_wide_messages() {
     let mut fixture = fixture();
     fixture.subscribe_other("/topic/a");
-    fixture.router.set_width(b"/topic/a", OTHER, 64);
+    fixture.router.set_fan_out_size(b"/topic/a", OTHER, 64);
     let key = transaction(&mut fixture, &["/topic/a"]);
     let wait_reason = meet(&mut fixture, key, |fixture| fixture.peers.busy.saturated = OTHER.bit());
-    assert!(matches!(wait_reason, WaitReason::Wide(shards) if shards == OTHER.bit()));
+    assert!(matches!(wait_reason, WaitReason::LargeFanOut(shards) if shards == OTHER.bit()));
     fixture.peers.busy.saturated = 0;
     go_on(&mut fixture, key, wait_reason);
 }

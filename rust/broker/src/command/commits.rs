@@ -75,8 +75,8 @@ pub(crate) enum WaitReason {
     Memory,
     /// The mailboxes of these shards are over their limit.
     Mailboxes(u64),
-    /// These shards have enough wide messages to route.
-    Wide(u64),
+    /// These shards have enough large fan-outs to route.
+    LargeFanOut(u64),
     /// A receiver's outbox is full; the number counts how often one got room again.
     SlowConsumer(u64),
 }
@@ -98,7 +98,7 @@ impl WaitReason {
             WaitReason::FanOut(fan_out) => deliveries.fan_outs.is_live(fan_out),
             WaitReason::Memory => turn.is_out_of_memory(),
             WaitReason::Mailboxes(shards) => peers.busy.congested & shards != 0,
-            WaitReason::Wide(shards) => peers.holds_wide(shards),
+            WaitReason::LargeFanOut(shards) => peers.holds_large_fan_outs(shards),
             WaitReason::SlowConsumer(retries) => connections.parking.retries(Pause::SlowConsumer) == retries,
         }
     }

@@ -88,8 +88,9 @@ impl Owners<'_> {
         }
         let query = query(sent.body)?;
         let destination = self.router.destination_of(self.turn, name)?;
-        let Reach { remote: shards, width, is_full, .. } = self.router.reach(destination);
-        let load = Load { name, destination, shards, width, is_full, bytes: sent.body.len(), kept: false };
+        let Reach { remote: shards, fan_out_size, is_full, .. } = self.router.reach(destination);
+        let load =
+            Load { name, destination, shards, fan_out_size, is_full, bytes: sent.body.len(), kept: false };
         if let Some(pause) = self.delivery().pause_for(key, &load) {
             self.connections.park(self.turn, key, pause);
             return Ok(Flow::Parked);

@@ -55,8 +55,8 @@ pub(super) struct To<'a> {
 
 impl<'a> To<'a> {
     pub(super) fn load(self, reach: &Reach, bytes: usize, kept: bool) -> Load<'a> {
-        let Reach { remote: shards, width, is_full, .. } = *reach;
-        Load { name: self.name, destination: self.destination, shards, width, is_full, bytes, kept }
+        let Reach { remote: shards, fan_out_size, is_full, .. } = *reach;
+        Load { name: self.name, destination: self.destination, shards, fan_out_size, is_full, bytes, kept }
     }
 }
 

@@ -90,7 +90,7 @@ impl Owners<'_> {
         }
         match (last, place) {
             (Some(name), _) => self.peers.tell_disinterest(&name),
-            (None, Place::Topic { filter, .. }) => self.peers.tell_width(self.router, filter),
+            (None, Place::Topic { filter, .. }) => self.peers.tell_fan_out_size(self.router, filter),
             (None, Place::Queue) => {}
         }
     }

@@ -241,7 +241,7 @@ impl Owners<'_> {
         }
         let subscription = &self.router.subscriptions[newcomer.key.index as usize];
         if let Some(filter) = subscription.filter_index() {
-            self.peers.tell_width(self.router, filter);
+            self.peers.tell_fan_out_size(self.router, filter);
         }
     }
 

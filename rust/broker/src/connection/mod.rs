@@ -83,7 +83,7 @@ pub struct Connections {
     pub undrained: VecDeque<ConnKey>,
     /// Connections that are flushed at the end of the turn.
     pub dirty: Vec<ConnKey>,
-    /// Receivers of wide fan-outs, of which some are flushed in each turn.
+    /// Receivers of large fan-outs, of which some are flushed in each turn.
     pub paced: VecDeque<ConnKey>,
     /// Connections whose outbox has room for deferred deliveries.
     pub refill: VecDeque<ConnKey>,

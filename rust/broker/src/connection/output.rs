@@ -19,7 +19,7 @@ pub enum Flush {
     Idle,
     /// Flushed at the end of this turn.
     Prompt,
-    /// Flushed when its turn in the paced list comes, as a receiver of a wide fan-out.
+    /// Flushed when its turn in the paced list comes, as a receiver of a large fan-out.
     Paced,
 }
 

@@ -26,8 +26,8 @@ pub enum Pause {
     Kept,
     /// Another shard's mailbox is over its limit.
     Mailbox,
-    /// Another shard has enough wide messages to route.
-    Wide,
+    /// Another shard has enough large fan-outs to route.
+    LargeFanOut,
     /// Too much unfinished input is held, and only a part of this frame has arrived.
     Arriving,
     /// The connection's own answers fill its outbox.
@@ -55,7 +55,7 @@ impl Pause {
         Pause::Memory,
         Pause::Kept,
         Pause::Mailbox,
-        Pause::Wide,
+        Pause::LargeFanOut,
         Pause::Arriving,
         Pause::Answers,
         Pause::Mail,
@@ -159,7 +159,7 @@ impl Wait {
             Some(Reason::Room(Pause::Kept, _)) => "memory_limit is near, and the message would be kept",
             Some(Reason::Room(Pause::Arriving, _)) => "unfinished frames take a quarter of memory_limit",
             Some(Reason::Room(Pause::Mailbox, _)) => "max_input_queue_size is reached",
-            Some(Reason::Room(Pause::Wide, _)) => {
+            Some(Reason::Room(Pause::LargeFanOut, _)) => {
                 "messages with very many receivers are still being delivered"
             }
             Some(Reason::Room(Pause::Answers, _)) => "its own answers fill its outbox",

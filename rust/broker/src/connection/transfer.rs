@@ -17,7 +17,7 @@ use crate::turn::Turn;
 
 /// Connections flushed in one turn, besides [`PACED_FLUSHES`].
 const FLUSHES_MAX: usize = 1024;
-/// Receivers of wide fan-outs that are flushed in one turn, so that others do not wait for all of them.
+/// Receivers of large fan-outs that are flushed in one turn, so that others do not wait for all of them.
 const PACED_FLUSHES: usize = 32;
 
 /// The result of a read into the shard's buffer.
@@ -159,7 +159,7 @@ impl Connections {
         }
     }
 
-    /// The connections to flush in this turn: dirty ones up to the limit, and some of the receivers of wide fan-outs.
+    /// The connections to flush in this turn: dirty ones up to the limit, and some of the receivers of large fan-outs.
     pub fn take_dirty(&mut self) -> Vec<ConnKey> {
         let count = self.dirty.len().min(FLUSHES_MAX);
         let left = self.dirty.split_off(count);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn receivers_of_wide_fan_outs_are_flushed_a_few_at_a_time() {
+    fn receivers_of_large_fan_outs_are_flushed_a_few_at_a_time() {
         let ((mut connections, keys), _) = (connections(PACED_FLUSHES + 2), turn(Config::default()));
         for key in &keys {
             connections.table.get_mut(*key).expect("an open connection").output.flush = Flush::Paced;

@@ -44,7 +44,7 @@ pub(crate) struct Load<'a> {
     /// The other shards that receive it.
     pub shards: u64,
     /// The maximum of deliveries at each of them; 0: few.
-    pub width: usize,
+    pub fan_out_size: usize,
     /// Whether one of its receivers' outboxes is full.
     pub is_full: bool,
     /// The size of its body.
@@ -179,8 +179,8 @@ impl Owners<'_> {
     pub fn pause_for(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Pause> {
         if load.shards & self.peers.busy.congested != 0 {
             Some(Pause::Mailbox)
-        } else if load.width > 0 && load.shards & self.peers.busy.saturated != 0 {
-            Some(Pause::Wide)
+        } else if load.fan_out_size > 0 && load.shards & self.peers.busy.saturated != 0 {
+            Some(Pause::LargeFanOut)
         } else if load.is_full {
             Some(Pause::SlowConsumer)
         } else if self.turn.memory.is_short || load.bytes >= LARGE_BODY {

@@ -6,7 +6,7 @@
 //! | memory (`memory_limit`, 80 %) | every shard, once per turn | SENDs park if their messages would be kept; all
 //! SENDs from 95 % on |
 //! | a shard's mailbox (`max_input_queue_size`) | the shard that feeds it | SENDs to it park |
-//! | a shard's work of wide messages (`mail/peers.rs`) | the shard that feeds it | wide SENDs to it park |
+//! | a shard's work of large fan-outs (`mail/peers.rs`) | the shard that feeds it | SENDs with a large fan-out to it park |
 //!
 //! A connection is parked at its next SEND, so that all frames before it are handled and none overtakes it. A SEND
 //! that is parked longer than `publish_timeout` is refused with `E-MEMORY`.

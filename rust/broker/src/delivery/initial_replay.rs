@@ -66,7 +66,7 @@ impl Owners<'_> {
             self.connections.distribute(self.turn);
             self.queues.consumers.remove(key);
             self.router.leave_queue(key);
-            self.peers.tell_width(self.router, filter); // it had a group of its own
+            self.peers.tell_fan_out_size(self.router, filter); // it had a group of its own
             self.queues.home.detach(Subscriber { shard: self.turn.id, key });
             self.queues.home.delete(queue);
         }

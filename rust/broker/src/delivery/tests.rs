@@ -409,8 +409,15 @@ fn hold(fixture: &mut Fixture, bytes: i64) {
 fn pause(fixture: &mut Fixture, conn: ConnKey, name: &str, shards: u64) -> Option<Pause> {
     let mut destination = fixture.router.destination(name.as_bytes()).expect("a destination");
     destination.home = if shards == 0 { OWN } else { OTHER };
-    let load =
-        Load { name: name.as_bytes(), destination, shards, width: 0, is_full: false, bytes: 1, kept: false };
+    let load = Load {
+        name: name.as_bytes(),
+        destination,
+        shards,
+        fan_out_size: 0,
+        is_full: false,
+        bytes: 1,
+        kept: false,
+    };
     fixture.owners().pause_for(conn, &load)
 }
 
@@ -419,13 +426,14 @@ fn a_send_waits_for_full_outboxes_mailboxes_and_memory() {
     let mut fixture = with_large_outboxes();
     let conn = fixture.connect(ROOM);
     let destination = fixture.router.destination(b"/t").expect("a topic");
-    let load = Load { name: b"/t", destination, shards: 2, width: 1, is_full: true, bytes: 1, kept: false };
+    let load =
+        Load { name: b"/t", destination, shards: 2, fan_out_size: 1, is_full: true, bytes: 1, kept: false };
     fixture.peers.busy.congested = 2;
     fixture.peers.busy.saturated = 2;
     assert_eq!(fixture.owners().pause_for(conn, &load), Some(Pause::Mailbox));
     fixture.peers.busy.congested = 1;
-    assert_eq!(fixture.owners().pause_for(conn, &load), Some(Pause::Wide));
-    let load = Load { width: 0, ..load };
+    assert_eq!(fixture.owners().pause_for(conn, &load), Some(Pause::LargeFanOut));
+    let load = Load { fan_out_size: 0, ..load };
     assert_eq!(fixture.owners().pause_for(conn, &load), Some(Pause::SlowConsumer));
     let load = Load { is_full: false, ..load };
     assert_eq!(fixture.owners().pause_for(conn, &load), None);

@@ -76,16 +76,16 @@ pub enum Mail {
     Uncongested(ShardId),
     /// This shard has read half of the deliveries that homes may post to it in advance.
     ReadsOn(ShardId),
-    /// This shard has routed half of the wide messages that others may mail to it in advance.
+    /// This shard has routed half of the large fan-outs that others may mail to it in advance.
     RoutesOn(ShardId),
     /// The maximum number of deliveries at `from` of a message to a name or pattern; 0: few.
-    Width {
+    FanOutSize {
         /// The sender.
         from: ShardId,
         /// The name or pattern.
         name: Arc<[u8]>,
         /// The number of deliveries.
-        width: u32,
+        fan_out_size: u32,
     },
     /// `from` is draining and will send no more messages.
     Drained(ShardId),
@@ -127,7 +127,7 @@ pub struct Mailbox {
     frames: AtomicUsize,
     /// The deliveries that the owner has not read yet, in [`Note::load`].
     deliveries: AtomicUsize,
-    /// The wide messages that the owner has not routed yet, in deliveries.
+    /// The large fan-outs that the owner has not routed yet, in deliveries.
     work: AtomicUsize,
 }
 
@@ -200,7 +200,7 @@ impl Mailbox {
         self.deliveries.fetch_sub(load, Ordering::Relaxed) - load
     }
 
-    /// Counts the deliveries of a wide message. Returns how many are not routed yet.
+    /// Counts the deliveries of a large fan-out. Returns how many are not routed yet.
     pub fn add_work(&self, work: usize) -> usize {
         self.work.fetch_add(work, Ordering::Relaxed) + work
     }
@@ -244,7 +244,7 @@ struct Item {
     id_len: u32,
     headers_len: u32,
     body_len: u32,
-    /// The number of deliveries that were counted for it at each receiver, if it is wide.
+    /// The number of deliveries that were counted for it at each receiver, if its fan-out is large.
     work: u32,
     sender: u64,
     plain: bool,

@@ -18,7 +18,7 @@ use crate::router::Router;
 use crate::router::reach::Reach;
 use crate::text::Text;
 use crate::turn::Turn;
-use crate::turn::budget::{DELIVERIES_MAX, WIDE_WORK_MAX};
+use crate::turn::budget::{DELIVERIES_MAX, FAN_OUT_WORK_MAX};
 
 /// A body of this many bytes costs each receiver as much work as the delivery itself.
 const BODY_BYTES: usize = 128;
@@ -28,11 +28,11 @@ const BODY_BYTES: usize = 128;
 pub(crate) struct Busy {
     /// Shards whose mailbox is above its limit.
     pub(crate) congested: u64,
-    /// Shards that have enough wide messages to route.
+    /// Shards that have enough large fan-outs to route.
     pub(crate) saturated: u64,
-    /// One of them has accepted more wide messages in this turn.
+    /// One of them has accepted more large fan-outs in this turn.
     pub(crate) routed_on: bool,
-    /// In this turn, waiting SENDs take precedence over COMMITs in the use of room for wide messages.
+    /// In this turn, waiting SENDs take precedence over COMMITs in the use of room for large fan-outs.
     pub(crate) sends_first: bool,
     pub(crate) sends_went_first: bool,
 }
@@ -133,30 +133,30 @@ impl Peers {
         });
     }
 
-    /// Tells the other shards the width of a name or pattern here, if it has changed much. They must know already that
+    /// Tells the other shards the fan_out_size of a name or pattern here, if it has changed much. They must know already that
     /// it has subscriptions here.
-    pub fn tell_width(&mut self, router: &mut Router, filter: FilterIndex) {
+    pub fn tell_fan_out_size(&mut self, router: &mut Router, filter: FilterIndex) {
         if self.outgoing.len() > 1
-            && let Some(width) = router.width_to_tell(filter)
+            && let Some(fan_out_size) = router.fan_out_size_to_tell(filter)
         {
             let name: Arc<[u8]> = router.filter_name(filter).into();
-            self.tell_all(|from| Mail::Width { from, name: Arc::clone(&name), width });
+            self.tell_all(|from| Mail::FanOutSize { from, name: Arc::clone(&name), fan_out_size });
         }
     }
 
     /// Adds a message to the batch for the other shards that receive it.
     pub fn mail_message(&mut self, message: &Message<'_>, reach: &Reach) {
-        let work = if reach.width > 0 { self.count_work(message, reach) } else { 0 };
+        let work = if reach.fan_out_size > 0 { self.count_work(message, reach) } else { 0 };
         self.batch.push(message, reach.remote, work);
     }
 
     /// Counts the work that a message causes on each shard that receives it. Returns that work.
     #[cold]
     fn count_work(&mut self, message: &Message<'_>, reach: &Reach) -> u32 {
-        let work = reach.width.saturating_mul(1 + message.body.len() / BODY_BYTES);
+        let work = reach.fan_out_size.saturating_mul(1 + message.body.len() / BODY_BYTES);
         let work = u32::try_from(work).unwrap_or(u32::MAX);
         for shard in self.others().filter(|shard| reach.remote & shard.bit() != 0) {
-            if self.mailboxes[usize::from(shard.0)].add_work(work as usize) >= WIDE_WORK_MAX {
+            if self.mailboxes[usize::from(shard.0)].add_work(work as usize) >= FAN_OUT_WORK_MAX {
                 self.busy.saturated |= shard.bit();
             }
         }
@@ -235,17 +235,17 @@ impl Peers {
         }
     }
 
-    /// Counts wide messages that were routed. Once half of them are routed, tells the other shards.
+    /// Counts large fan-outs that were routed. Once half of them are routed, tells the other shards.
     pub fn have_routed(&mut self, work: usize) {
         if work > 0 {
             let left = self.mailbox().remove_work(work);
-            if has_halved(left, work, WIDE_WORK_MAX) {
+            if has_halved(left, work, FAN_OUT_WORK_MAX) {
                 self.tell_all(Mail::RoutesOn);
             }
         }
     }
 
-    /// Records that another shard accepts wide messages again.
+    /// Records that another shard accepts large fan-outs again.
     pub fn routes_on(&mut self, shard: ShardId) {
         self.busy.saturated &= !shard.bit();
         self.busy.routed_on = true;
@@ -256,7 +256,7 @@ impl Peers {
         self.busy.congested &= !shard.bit();
     }
 
-    /// Lets COMMITs, which come first in a turn, and waiting SENDs use the room for wide messages alternately.
+    /// Lets COMMITs, which come first in a turn, and waiting SENDs use the room for large fan-outs alternately.
     pub fn share_room(&mut self, sends_wait: bool) {
         if take(&mut self.busy.routed_on) {
             self.busy.sends_first = sends_wait && !self.busy.sends_went_first;
@@ -264,9 +264,9 @@ impl Peers {
         }
     }
 
-    /// Whether a COMMIT of a message that is wide on one of these shards has to wait.
+    /// Whether a COMMIT of a message with a large fan-out on one of these shards has to wait.
     #[must_use]
-    pub fn holds_wide(&self, shards: u64) -> bool {
+    pub fn holds_large_fan_outs(&self, shards: u64) -> bool {
         self.busy.saturated & shards != 0 || self.busy.sends_first
     }
 

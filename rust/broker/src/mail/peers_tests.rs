@@ -42,8 +42,8 @@ impl World {
         mails
     }
 
-    fn mail(&mut self, width: usize) {
-        let reach = Reach { remote: OTHER.bit(), width, ..Reach::default() };
+    fn mail(&mut self, fan_out_size: usize) {
+        let reach = Reach { remote: OTHER.bit(), fan_out_size, ..Reach::default() };
         self.peers.mail_message(&message(), &reach);
     }
 }
@@ -119,17 +119,17 @@ fn a_shard_with_many_unread_deliveries_is_closed_until_it_has_read_half() {
 }
 
 #[test]
-fn a_shard_with_many_wide_messages_accepts_no_more_until_it_has_routed_half() {
+fn a_shard_with_many_large_fan_outs_accepts_no_more_until_it_has_routed_half() {
     let mut world = World::new(Config::default());
-    world.mail(WIDE_WORK_MAX - 1);
-    assert!(!world.peers.holds_wide(OTHER.bit()));
+    world.mail(FAN_OUT_WORK_MAX - 1);
+    assert!(!world.peers.holds_large_fan_outs(OTHER.bit()));
     world.mail(1);
-    assert!(world.peers.holds_wide(OTHER.bit()) && !world.peers.holds_wide(OWN.bit()));
+    assert!(world.peers.holds_large_fan_outs(OTHER.bit()) && !world.peers.holds_large_fan_outs(OWN.bit()));
     world.peers.routes_on(OTHER);
-    assert!(!world.peers.holds_wide(OTHER.bit()));
+    assert!(!world.peers.holds_large_fan_outs(OTHER.bit()));
     world.post();
-    world.peers.mailboxes[0].add_work(WIDE_WORK_MAX);
-    world.peers.have_routed(WIDE_WORK_MAX / 2);
+    world.peers.mailboxes[0].add_work(FAN_OUT_WORK_MAX);
+    world.peers.have_routed(FAN_OUT_WORK_MAX / 2);
     assert!(matches!(world.post()[..], [Mail::RoutesOn(OWN)]));
 }
 
@@ -146,7 +146,7 @@ fn commits_and_waiting_sends_alternate() {
     assert_eq!(first, [true, false, true, false]);
     world.peers.routes_on(OTHER);
     world.peers.share_room(false);
-    assert!(!world.peers.holds_wide(OTHER.bit()), "no SEND waits");
+    assert!(!world.peers.holds_large_fan_outs(OTHER.bit()), "no SEND waits");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::ids::ShardId;
 use crate::text::Text;
 
 /// From this number of deliveries on, other shards know the approximate number.
-const WIDE: u32 = if cfg!(fuzzing) { 2 } else { 16 };
+const LARGE: u32 = if cfg!(fuzzing) { 2 } else { 16 };
 /// This many subscriptions of a group are as much work as another group: messages of a group are encoded once, and
 /// distributed in batches.
 const GROUP_MEMBERS: u32 = 64;
@@ -26,7 +26,7 @@ impl Router {
             self.filters[filter as usize].remote &= !shard.bit();
             self.filters[filter as usize].full_remote &= !shard.bit();
             self.filters[filter as usize].growing_remote &= !shard.bit();
-            self.filters[filter as usize].set_width(shard, 0);
+            self.filters[filter as usize].set_fan_out_size(shard, 0);
             self.remove_filter_if_unused(filter);
         }
     }
@@ -44,22 +44,25 @@ impl Router {
     }
 
     /// Records the maximum number of deliveries for a name or pattern at another shard; 0: few.
-    pub fn set_width(&mut self, name: &[u8], shard: ShardId, width: u32) {
+    pub fn set_fan_out_size(&mut self, name: &[u8], shard: ShardId, fan_out_size: u32) {
         if let Ok(Some(filter)) = self.find_filter(name) {
-            self.filters[filter as usize].set_width(shard, width);
+            self.filters[filter as usize].set_fan_out_size(shard, fan_out_size);
         }
     }
 
     /// The number of deliveries for a filter that other shards have to be told, if any: a power of two. It changes only
     /// if the number exceeds it, or is less than a quarter of it.
-    pub fn width_to_tell(&mut self, filter: FilterIndex) -> Option<u32> {
+    pub fn fan_out_size_to_tell(&mut self, filter: FilterIndex) -> Option<u32> {
         let filter = self.filters.get_mut(filter as usize)?;
-        let (width, told) = (filter.groups.len() as u32 + filter.local / GROUP_MEMBERS, filter.width_told);
-        let is_news = if told == 0 { width >= WIDE } else { width > told || width < told / 4 };
+        let (fan_out_size, told) =
+            (filter.groups.len() as u32 + filter.local / GROUP_MEMBERS, filter.fan_out_size_told);
+        let is_news =
+            if told == 0 { fan_out_size >= LARGE } else { fan_out_size > told || fan_out_size < told / 4 };
         if is_news {
-            filter.width_told = if width >= WIDE { width.next_power_of_two() } else { 0 };
+            filter.fan_out_size_told =
+                if fan_out_size >= LARGE { fan_out_size.next_power_of_two() } else { 0 };
         }
-        is_news.then_some(filter.width_told)
+        is_news.then_some(filter.fan_out_size_told)
     }
 
     /// Whether a plain name has a subscription, here or on another shard.
@@ -85,16 +88,16 @@ impl Router {
 }
 
 impl Filter {
-    fn set_width(&mut self, shard: ShardId, width: u32) {
-        self.widths.retain(|(other, _)| *other != shard);
-        if width > 0 {
-            self.widths.push((shard, width));
+    fn set_fan_out_size(&mut self, shard: ShardId, fan_out_size: u32) {
+        self.fan_out_sizes.retain(|(other, _)| *other != shard);
+        if fan_out_size > 0 {
+            self.fan_out_sizes.push((shard, fan_out_size));
         }
     }
 
     /// The maximum number of deliveries at any other shard.
     #[inline]
-    pub(super) fn width(&self) -> usize {
-        self.widths.iter().map(|(_, width)| *width as usize).max().unwrap_or(0)
+    pub(super) fn fan_out_size(&self) -> usize {
+        self.fan_out_sizes.iter().map(|(_, fan_out_size)| *fan_out_size as usize).max().unwrap_or(0)
     }
 }

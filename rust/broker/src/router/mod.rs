@@ -85,9 +85,9 @@ pub struct Filter {
     /// Other shards that have such subscriptions.
     pub growing_remote: u64,
     /// Other shards where a message to it is much work, with the maximum number of deliveries there.
-    pub widths: Vec<(ShardId, u32)>,
+    pub fan_out_sizes: Vec<(ShardId, u32)>,
     /// The maximum number of deliveries here that the other shards know; 0: few.
-    width_told: u32,
+    fan_out_size_told: u32,
 }
 
 /// The reason why a message to a topic may have to wait for one of its receivers.
@@ -266,8 +266,8 @@ impl Router {
             full_remote: 0,
             growing_local: 0,
             growing_remote: 0,
-            widths: Vec::new(),
-            width_told: 0,
+            fan_out_sizes: Vec::new(),
+            fan_out_size_told: 0,
         }) as FilterIndex;
         if let Some(pattern) = pattern {
             self.tree.insert(&pattern, filter);

@@ -34,7 +34,7 @@ pub struct Reach {
     /// Other shards that receive the message.
     pub remote: u64,
     /// The maximum number of deliveries at each of them; 0: few.
-    pub width: usize,
+    pub fan_out_size: usize,
 }
 
 impl Router {
@@ -129,7 +129,7 @@ impl Router {
             reach.full += filter.full_local;
             reach.is_full |= filter.full_local > 0 || filter.full_remote != 0;
             reach.remote |= filter.remote;
-            reach.width += filter.width();
+            reach.fan_out_size += filter.fan_out_size();
             reach.group = filter.groups.last().copied().or(reach.group);
         });
         reach

@@ -126,7 +126,7 @@ impl Router {
         filter.local -= 1;
         let last = (filter.local == 0).then(|| Arc::clone(&filter.name));
         if last.is_some() {
-            filter.width_told = 0; // the report that it was the last one includes this
+            filter.fan_out_size_told = 0; // the report that it was the last one includes this
         }
         self.remove_filter_if_unused(filter_index);
         (subscription, last)

@@ -148,11 +148,11 @@ fn reports_of(count: u32, id: impl Fn(u32) -> String) -> Vec<(usize, u32)> {
         let who = (key(number), Some(id.as_bytes()), AckMode::Auto);
         let (found, _) = router.subscribe(b"/t", who, wire_format(0), None, 0).expect("a topic");
         keys.push(found);
-        told.extend(router.width_to_tell(0).map(|width| (keys.len(), width)));
+        told.extend(router.fan_out_size_to_tell(0).map(|fan_out_size| (keys.len(), fan_out_size)));
     }
     while let Some(found) = keys.pop() {
         router.unsubscribe(found.index);
-        told.extend(router.width_to_tell(0).map(|width| (keys.len(), width)));
+        told.extend(router.fan_out_size_to_tell(0).map(|fan_out_size| (keys.len(), fan_out_size)));
     }
     told
 }
@@ -171,26 +171,26 @@ fn the_work_of_a_message_is_reported_when_it_has_changed_much() {
 #[test]
 fn the_work_at_another_shard_is_forgotten_with_its_interest() {
     let mut router = router();
-    router.set_width(b"/t", ShardId(1), 512); // before its interest
+    router.set_fan_out_size(b"/t", ShardId(1), 512); // before its interest
     for (name, shard) in [(&b"/t"[..], 1), (b"/t", 2), (b"/*", 2)] {
         router.set_interest(&text(name), ShardId(shard), true);
     }
-    let width = |router: &mut Router| {
+    let fan_out_size = |router: &mut Router| {
         let destination = router.destination(b"/t").expect("a name");
-        router.reach(destination).width
+        router.reach(destination).fan_out_size
     };
-    assert_eq!(width(&mut router), 0);
-    router.set_width(b"/t", ShardId(1), 512);
-    router.set_width(b"/t", ShardId(2), 256);
-    router.set_width(b"/*", ShardId(2), 1024);
-    assert_eq!(width(&mut router), 512 + 1024);
-    router.set_width(b"/t", ShardId(1), 0);
-    assert_eq!(width(&mut router), 256 + 1024);
+    assert_eq!(fan_out_size(&mut router), 0);
+    router.set_fan_out_size(b"/t", ShardId(1), 512);
+    router.set_fan_out_size(b"/t", ShardId(2), 256);
+    router.set_fan_out_size(b"/*", ShardId(2), 1024);
+    assert_eq!(fan_out_size(&mut router), 512 + 1024);
+    router.set_fan_out_size(b"/t", ShardId(1), 0);
+    assert_eq!(fan_out_size(&mut router), 256 + 1024);
     router.set_interest(&text(b"/*"), ShardId(2), false);
-    assert_eq!(width(&mut router), 256);
+    assert_eq!(fan_out_size(&mut router), 256);
     router.set_interest(&text(b"/t"), ShardId(2), false);
     router.set_interest(&text(b"/t"), ShardId(2), true);
-    assert_eq!(width(&mut router), 0);
+    assert_eq!(fan_out_size(&mut router), 0);
 }
 
 #[test]

@@ -21,7 +21,7 @@ impl Shard {
 
     /// Continues COMMITs whose wait is over.
     fn release_commits(&mut self) {
-        self.peers.share_room(self.connections.parking.first_of(&[Pause::Wide]).is_some());
+        self.peers.share_room(self.connections.parking.first_of(&[Pause::LargeFanOut]).is_some());
         for _ in 0..self.commits.held.len() {
             let Some(applying) = self.commits.held.pop_front() else { return };
             match self.may_apply(&applying) {

@@ -93,9 +93,11 @@ impl Shard {
             Mail::ReadsOn(shard) => self.queues.home.open(shard),
             Mail::RoutesOn(shard) => {
                 self.peers.routes_on(shard);
-                self.connections.retry_parked(&[Pause::Wide]);
+                self.connections.retry_parked(&[Pause::LargeFanOut]);
             }
-            Mail::Width { from, name, width } => self.router.set_width(&name, from, width),
+            Mail::FanOutSize { from, name, fan_out_size } => {
+                self.router.set_fan_out_size(&name, from, fan_out_size)
+            }
             Mail::Drained(shard) => self.peer_drained(shard),
             Mail::Closed => {
                 if let Some(listener) = &mut self.acceptor.listener {

@@ -43,7 +43,7 @@ impl Shard {
             Local::Publish(stored) => self.delivery().publish_late(&stored),
             Local::Announce { topic, to, newcomer } => {
                 self.peers.tell_interest(&self.router, &topic, to, newcomer);
-                newcomer.into_iter().for_each(|newcomer| self.tell_width_of(newcomer.key.index));
+                newcomer.into_iter().for_each(|newcomer| self.tell_fan_out_size_of(newcomer.key.index));
             }
             Local::Unbind(subscription) => {
                 if self.router.subscription_mut(subscription).is_some() {
@@ -179,9 +179,9 @@ impl Shard {
     }
 
     /// Tells the other shards the number of recipients of the filter that a new subscription uses.
-    fn tell_width_of(&mut self, subscription: SubscriptionIndex) {
+    fn tell_fan_out_size_of(&mut self, subscription: SubscriptionIndex) {
         if let Some(filter) = self.router.subscriptions[subscription as usize].filter_index() {
-            self.peers.tell_width(&mut self.router, filter);
+            self.peers.tell_fan_out_size(&mut self.router, filter);
         }
     }
 }

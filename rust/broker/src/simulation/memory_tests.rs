@@ -131,7 +131,7 @@ fn a_slow_consumer_that_fills_memory_is_cut_off_and_others_continue() {
     let config = Config { writers: 2, outbox_limit: 64 << 10, memory_limit: 16 << 20, ..Config::default() };
     let mut broker = broker(config);
     let [mut slow, mut publisher, mut other] = [1, 0, 0].map(|shard| connect(&mut broker, shard));
-    // Many patterns with few subscriptions each: a single name with very many would be limited by its width.
+    // Many patterns with few subscriptions each: a single name with very many would be limited by its fan_out_size.
     let pattern =
         |at: usize| (0..8).map(|bit| if at >> bit & 1 == 0 { "/a" } else { "/*" }).collect::<String>();
     for at in 0..2000 {

@@ -31,6 +31,8 @@ mod initial_replay_tests;
 #[cfg(test)]
 mod interleaving_tests;
 #[cfg(test)]
+mod large_fan_out_tests;
+#[cfg(test)]
 mod memory_tests;
 #[cfg(test)]
 mod outbox_tests;
@@ -48,8 +50,6 @@ mod support;
 mod transaction_tests;
 #[cfg(test)]
 mod turn_tests;
-#[cfg(test)]
-mod wide_tests;
 #[cfg(test)]
 mod worker_topic_tests;
 
@@ -95,8 +95,8 @@ pub struct Snapshot {
     pub queues: Vec<String>,
     /// Requests that wait for an answer.
     pub unanswered: usize,
-    /// Deliveries of wide messages that are counted at mailboxes.
-    pub wide_deliveries: usize,
+    /// Deliveries of large fan-outs that are counted at mailboxes.
+    pub fan_out_work: usize,
     /// Deadlines.
     pub timers: usize,
     /// Bytes of owned messages and of names.
@@ -215,7 +215,7 @@ impl SimulatedBroker {
         let mut snapshot = Snapshot {
             connections: self.shared.totals.connections.load(Ordering::Relaxed),
             held_bytes: self.shared.totals.memory.load(Ordering::Relaxed),
-            wide_deliveries: self.shared.mailboxes.iter().map(|mailbox| mailbox.add_work(0)).sum(),
+            fan_out_work: self.shared.mailboxes.iter().map(|mailbox| mailbox.add_work(0)).sum(),
             ..Snapshot::default()
         };
         for thread in &self.threads {

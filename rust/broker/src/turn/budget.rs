@@ -36,7 +36,7 @@ const LEAST: usize = TURN_VISITED_MAX / 4;
 pub(crate) const DELIVERIES_MAX: usize = TURN_ENCODED_MAX / 64;
 /// Maximum work that shards post to another shard before it has routed it, in deliveries of messages with very many
 /// recipients there.
-pub(crate) const WIDE_WORK_MAX: usize = TURN_DELIVERIES_MAX;
+pub(crate) const FAN_OUT_WORK_MAX: usize = TURN_DELIVERIES_MAX;
 /// Maximum of subscriptions added, removed, or reported as full or no longer full in one turn. Those of one
 /// connection are never split.
 const TURN_CHANGED_MAX: usize = 8000 / SHORTER;
