@@ -1,16 +1,10 @@
 //! Tests of ACK and NACK alone: ids, settled deliveries, and requeued messages.
 
-use super::fixture::{Fixture, bodies, config, header};
+use super::fixture::{Fixture, RECEIPT, bodies, fixture, header};
 use crate::connection::flow::Flow;
 use crate::delivery::fixture::OWN;
 use crate::ids::ConnKey;
 use crate::turn::budget::Budget;
-
-const RECEIPT: &str = "RECEIPT\nreceipt-id:r\n\n\0";
-
-fn fixture() -> Fixture {
-    Fixture::new(config(|_| ()))
-}
 
 /// A client of this version that consumes a queue of this shard, and the queue's name.
 fn consumer(fixture: &mut Fixture, version: &str, headers: &str) -> (ConnKey, String) {
@@ -41,6 +35,15 @@ fn frames(fixture: &mut Fixture, key: ConnKey) -> Vec<String> {
     fixture.sent_to(key).split_terminator('\0').map(str::to_owned).collect()
 }
 
+/// A client that consumes a queue and has received messages with these bodies: its key, the queue, the frames.
+fn delivered(version: &str, headers: &str, bodies: &[&str]) -> (Fixture, ConnKey, String, Vec<String>) {
+    let mut fixture = fixture();
+    let (key, queue) = consumer(&mut fixture, version, headers);
+    put(&mut fixture, &queue, bodies);
+    let sent = frames(&mut fixture, key);
+    (fixture, key, queue, sent)
+}
+
 #[test]
 fn an_ack_settles_its_delivery_and_gives_credit_in_every_version() {
     for version in ["1.0", "1.1", "1.2"] {
@@ -61,10 +64,7 @@ fn an_ack_settles_its_delivery_and_gives_credit_in_every_version() {
 
 #[test]
 fn in_client_mode_an_ack_settles_all_earlier_deliveries() {
-    let mut fixture = fixture();
-    let (key, queue) = consumer(&mut fixture, "1.2", "ack:client\n");
-    put(&mut fixture, &queue, &["a", "b", "c"]);
-    let sent = frames(&mut fixture, key);
+    let (mut fixture, key, _, sent) = delivered("1.2", "ack:client\n", &["a", "b", "c"]);
     fixture.send(key, &format!("ACK\n{}\n", names("1.2", &sent[1])));
     assert_eq!(fixture.turn.counters.acked, 2);
     assert_eq!(fixture.conn(key).pending_writes.as_ref().map(|writes| writes.unacked), Some(1));
@@ -74,10 +74,7 @@ fn in_client_mode_an_ack_settles_all_earlier_deliveries() {
 
 #[test]
 fn an_id_of_another_connection_is_unknown() {
-    let mut fixture = fixture();
-    let (key, queue) = consumer(&mut fixture, "1.2", "ack:client\n");
-    put(&mut fixture, &queue, &["a"]);
-    let sent = frames(&mut fixture, key);
+    let (mut fixture, _, _, sent) = delivered("1.2", "ack:client\n", &["a"]);
     let other = fixture.client();
     fixture.send(other, &format!("ACK\n{}\n", names("1.2", &sent[0])));
     assert_eq!(fixture.error_to(other), "E-ACK-UNKNOWN");
@@ -109,10 +106,7 @@ fn a_nacked_message_is_delivered_again_until_its_last_delivery() {
 
 #[test]
 fn a_rejected_message_is_dead_lettered_at_once() {
-    let mut fixture = fixture();
-    let (key, queue) = consumer(&mut fixture, "1.2", "ack:client-individual\n");
-    put(&mut fixture, &queue, &["a"]);
-    let sent = frames(&mut fixture, key);
+    let (mut fixture, key, queue, sent) = delivered("1.2", "ack:client-individual\n", &["a"]);
     fixture.send(key, &format!("NACK\n{}requeue:false\n\n", names("1.2", &sent[0])));
     assert_eq!((fixture.turn.counters.nacked, fixture.queues.home.counts.dead_lettered), (1, 1));
     assert_eq!(fixture.waiting(&queue), 0);
@@ -123,10 +117,7 @@ fn a_rejected_message_is_dead_lettered_at_once() {
 #[test]
 fn an_ack_of_a_requeued_delivery_has_no_effect() {
     for version in ["1.1", "1.2"] {
-        let mut fixture = fixture();
-        let (key, queue) = consumer(&mut fixture, version, "ack:client\n");
-        put(&mut fixture, &queue, &["a"]);
-        let sent = frames(&mut fixture, key);
+        let (mut fixture, key, queue, sent) = delivered(version, "ack:client\n", &["a"]);
         fixture.send(key, "UNSUBSCRIBE\nid:s\n\n");
         let named = names(version, &sent[0]);
         fixture.send(key, &format!("ACK\n{named}receipt:r\n\n"));
@@ -143,10 +134,7 @@ fn an_ack_of_a_requeued_delivery_has_no_effect() {
 
 #[test]
 fn an_ack_of_a_transaction_waits_for_commit() {
-    let mut fixture = fixture();
-    let (key, queue) = consumer(&mut fixture, "1.2", "ack:client\n");
-    put(&mut fixture, &queue, &["a"]);
-    let sent = frames(&mut fixture, key);
+    let (mut fixture, key, _, sent) = delivered("1.2", "ack:client\n", &["a"]);
     fixture.send(key, "BEGIN\ntransaction:t\n\n");
     fixture.send(key, &format!("ACK\n{}transaction:t\nreceipt:r\n\n", names("1.2", &sent[0])));
     assert_eq!((fixture.sent_to(key).as_str(), fixture.turn.counters.acked), (RECEIPT, 0));

@@ -1,13 +1,13 @@
 //! Tests of COMMIT and ABORT alone: the test acts as the other home.
 
 use super::commits::WaitReason;
-use super::fixture::{Fixture, bodies, config, header};
+use super::fixture::{Fixture, RECEIPT, bodies, config, fixture, header, with_clients};
 use crate::connection::Effect;
 use crate::connection::flow::Flow;
 use crate::connection::pausing::{Pause, Question};
 use crate::connection::transaction::Committing;
 use crate::delivery::fixture::{OTHER, OWN};
-use crate::ids::ConnKey;
+use crate::ids::{ConnKey, ShardId};
 use crate::queue::mail::{HomeNote, Note, TransactionNote};
 use crate::requester::Requester;
 use crate::store::double::{Call, Journal};
@@ -18,12 +18,7 @@ use stompica_proto::ProtocolError;
 use stompica_proto::encode::Offender;
 use stompica_proto::error::Code;
 
-const RECEIPT: &str = "RECEIPT\nreceipt-id:r\n\n\0";
 const COMMIT: &str = "COMMIT\ntransaction:t\nreceipt:r\n\n";
-
-fn fixture() -> Fixture {
-    Fixture::new(config(|_| ()))
-}
 
 /// A client with the open transaction `t`, which has a message for each of these destinations.
 fn transaction(fixture: &mut Fixture, destinations: &[&str]) -> ConnKey {
@@ -33,6 +28,22 @@ fn transaction(fixture: &mut Fixture, destinations: &[&str]) -> ConnKey {
         fixture.send(key, &format!("SEND\ndestination:{destination}\ntransaction:t\n\nx"));
     }
     key
+}
+
+/// A client with the open transaction `t`, which has a message for a queue at each of these homes; and the queues.
+fn with_transaction<const HOMES: usize>(homes: [ShardId; HOMES]) -> (Fixture, ConnKey, [String; HOMES]) {
+    let mut fixture = fixture();
+    let queues = homes.map(|home| fixture.name_at(home, "/queue/"));
+    let key = transaction(&mut fixture, &queues.each_ref().map(String::as_str));
+    (fixture, key, queues)
+}
+
+/// A queue of this shard, a client that consumes it with this ack mode, and another client.
+fn with_consumer(mode: &str) -> (Fixture, String, [ConnKey; 2]) {
+    let (mut fixture, [key, other]) = with_clients(|_| ());
+    let queue = fixture.name_at(OWN, "/queue/");
+    fixture.send(key, &format!("SUBSCRIBE\nid:s\ndestination:{queue}\nack:{mode}\n\n"));
+    (fixture, queue, [key, other])
 }
 
 fn is_applying(fixture: &mut Fixture, key: ConnKey) -> bool {
@@ -66,9 +77,7 @@ fn refuse(fixture: &mut Fixture, requester: Requester) {
 
 #[test]
 fn a_commit_takes_effect_at_all_homes_after_all_have_agreed() {
-    let mut fixture = fixture();
-    let (here, there) = (fixture.name_at(OWN, "/queue/"), fixture.name_at(OTHER, "/queue/"));
-    let key = transaction(&mut fixture, &[&here, &there]);
+    let (mut fixture, key, [here, there]) = with_transaction([OWN, OTHER]);
     assert_eq!(fixture.send(key, COMMIT), Flow::Waiting);
     let requester = asked(&mut fixture);
     assert_eq!((fixture.waiting(&here), fixture.conn(key).wait.is_on()), (0, true));
@@ -91,9 +100,7 @@ fn a_commit_takes_effect_at_all_homes_after_all_have_agreed() {
 
 #[test]
 fn a_commit_that_one_home_refuses_has_no_effect() {
-    let mut fixture = fixture();
-    let (here, there) = (fixture.name_at(OWN, "/queue/"), fixture.name_at(OTHER, "/queue/"));
-    let key = transaction(&mut fixture, &[&here, &there]);
+    let (mut fixture, key, [here, _]) = with_transaction([OWN, OTHER]);
     fixture.send(key, COMMIT);
     let requester = asked(&mut fixture);
     refuse(&mut fixture, requester);
@@ -172,9 +179,7 @@ fn a_commit_of_nothing_is_confirmed_at_once() {
 #[test]
 fn a_transaction_is_ended_once() {
     for frame in ["COMMIT\ntransaction:t\n\n", "ABORT\ntransaction:t\n\n"] {
-        let mut fixture = fixture();
-        let queue = fixture.name_at(OWN, "/queue/");
-        let key = transaction(&mut fixture, &[&queue]);
+        let (mut fixture, key, [queue]) = with_transaction([OWN]);
         fixture.send(key, "ABORT\ntransaction:t\nreceipt:r\n\n");
         assert_eq!(fixture.sent_to(key), RECEIPT);
         fixture.send(key, frame);
@@ -242,10 +247,7 @@ fn a_large_commit_is_checked_and_applied_over_several_turns() {
 
 #[test]
 fn an_ack_whose_delivery_was_requeued_voids_its_transaction() {
-    let mut fixture = fixture();
-    let queue = fixture.name_at(OWN, "/queue/");
-    let (key, publisher) = (fixture.client(), fixture.client());
-    fixture.send(key, &format!("SUBSCRIBE\nid:s\ndestination:{queue}\nack:client\n\n"));
+    let (mut fixture, queue, [key, publisher]) = with_consumer("client");
     fixture.send(publisher, &format!("SEND\ndestination:{queue}\n\nx"));
     let ack = header(&fixture.sent_to(key), "ack");
     fixture.send(key, "BEGIN\ntransaction:t\n\n");
@@ -284,8 +286,7 @@ fn messages_to_topics_are_published_with_their_commit() {
 
 #[test]
 fn an_expired_message_of_a_commit_is_not_published() {
-    let mut fixture = fixture();
-    let (subscriber, key) = (fixture.client(), fixture.client());
+    let (mut fixture, [subscriber, key]) = with_clients(|_| ());
     fixture.send(subscriber, "SUBSCRIBE\nid:s\ndestination:/topic/a\n\n");
     fixture.send(key, "BEGIN\ntransaction:t\n\n");
     fixture.send(key, "SEND\ndestination:/topic/a\ntransaction:t\nttl:5\n\nx");
@@ -372,8 +373,7 @@ fn a_decided_commit_waits_for_a_full_outbox_elsewhere() {
 
 #[test]
 fn a_commit_waits_for_each_fan_out() {
-    let mut fixture = fixture();
-    let subscriber = fixture.client();
+    let (mut fixture, [subscriber]) = with_clients(|_| ());
     (0..3000).for_each(|id| _ = fixture.subscribe(subscriber, "/topic/a", &id.to_string(), None));
     let key = transaction(&mut fixture, &[]);
     for _ in 0..2 {
@@ -398,9 +398,7 @@ fn a_commit_waits_for_each_fan_out() {
 
 #[test]
 fn a_commit_is_not_checked_before_there_is_memory_for_it() {
-    let mut fixture = fixture();
-    let queue = fixture.name_at(OWN, "/queue/");
-    let key = transaction(&mut fixture, &[&queue]);
+    let (mut fixture, key, [queue]) = with_transaction([OWN]);
     fixture.fill_memory(true);
     fixture.send(key, COMMIT);
     assert_eq!(fixture.conn(key).wait.pause(), Some(Pause::Memory));
@@ -413,9 +411,7 @@ fn a_commit_is_not_checked_before_there_is_memory_for_it() {
 
 #[test]
 fn a_commit_of_a_connection_that_ends_before_the_decision_is_cancelled() {
-    let mut fixture = fixture();
-    let there = fixture.name_at(OTHER, "/queue/");
-    let key = transaction(&mut fixture, &[&there]);
+    let (mut fixture, key, [_]) = with_transaction([OTHER]);
     fixture.send(key, COMMIT);
     let requester = asked(&mut fixture);
     fixture.drop_connection(key);
@@ -445,10 +441,7 @@ fn open_transactions_of_a_connection_that_ends_are_dropped() {
 
 #[test]
 fn a_decided_commit_is_applied_although_its_connection_ends() {
-    let mut fixture = fixture();
-    let queue = fixture.name_at(OWN, "/queue/");
-    let (key, publisher) = (fixture.client(), fixture.client());
-    fixture.send(key, &format!("SUBSCRIBE\nid:s\ndestination:{queue}\nack:client-individual\n\n"));
+    let (mut fixture, queue, [key, publisher]) = with_consumer("client-individual");
     ["a", "b"].iter().for_each(|body| {
         fixture.send(publisher, &format!("SEND\ndestination:{queue}\n\n{body}"));
     });

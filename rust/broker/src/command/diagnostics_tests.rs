@@ -1,6 +1,6 @@
 //! Diagnostics as clients ask for them, alone: what is refused, who is asked, and how the answer comes.
 
-use super::fixture::{Fixture, config, header};
+use super::fixture::{Fixture, fixture, header, with_clients};
 use crate::connection::flow::Flow;
 use crate::connection::pausing::Pause;
 use crate::delivery::fixture::OTHER;
@@ -9,10 +9,6 @@ use crate::queue::mail::{DiagnosticsNote, Note};
 use crate::report::Query;
 use crate::report::merge::{Report, ShardReport};
 use crate::text::Weight;
-
-fn fixture() -> Fixture {
-    Fixture::new(config(|_| ()))
-}
 
 /// A client on another machine.
 fn remote_client(fixture: &mut Fixture) -> ConnKey {
@@ -37,8 +33,7 @@ fn answer(fixture: &mut Fixture, query: Query) {
 
 #[test]
 fn a_diag_frame_is_answered_once_all_shards_have_reported() {
-    let mut fixture = fixture();
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|_| ());
     assert_eq!(fixture.send(key, "DIAG\nreceipt:r\n\nsession-size"), Flow::Waiting);
     assert_eq!(fixture.sent_to(key), "");
     answer(&mut fixture, Query::SessionSize);
@@ -49,8 +44,7 @@ fn a_diag_frame_is_answered_once_all_shards_have_reported() {
 
 #[test]
 fn a_query_by_send_is_answered_to_the_subscriptions_of_its_destination() {
-    let mut fixture = fixture();
-    let (key, other) = (fixture.client(), fixture.client());
+    let (mut fixture, [key, other]) = with_clients(|_| ());
     for subscriber in [key, other] {
         fixture.send(subscriber, "SUBSCRIBE\nid:0\ndestination:DIAG\n\n");
     }
@@ -81,7 +75,7 @@ fn peers_on_other_machines_get_no_diagnostics() {
 #[test]
 fn queries_that_are_not_understood_are_refused() {
     let mut fixture = fixture();
-    for (frame, code) in [
+    fixture.expect_refusals(&[
         ("DIAG\n\nnothing", "E-DIAG-QUERY"),
         ("SEND\ndestination:DIAG\n\nnothing", "E-DIAG-QUERY"),
         ("SEND\ndestination:DIAG\ntransaction:t\n\nsession-size", "E-VALUE"),
@@ -89,18 +83,13 @@ fn queries_that_are_not_understood_are_refused() {
         ("SUBSCRIBE\nid:0\ndestination:DIAG\ninterval:x\n\n", "E-VALUE"),
         ("SUBSCRIBE\nid:0\ndestination:DIAG\ninterval:100\nquery:nothing\n\n", "E-DIAG-QUERY"),
         ("SUBSCRIBE\nid:0\ndestination:DIAG/nothing\ninterval:100\n\n", "E-DIAG-QUERY"),
-    ] {
-        let key = fixture.client();
-        fixture.send(key, frame);
-        assert_eq!(fixture.error_to(key), code, "{frame}");
-    }
+    ]);
     assert_eq!(fixture.diagnostics.asked(), 0);
 }
 
 #[test]
 fn a_connection_that_does_not_read_its_answers_is_cut_off() {
-    let mut fixture = Fixture::new(config(|config| config.outbox_limit = 10));
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|config| config.outbox_limit = 10);
     fixture.send(key, "BEGIN\ntransaction:t\nreceipt:r\n\n");
     fixture.send(key, "DIAG\n\nsession-size");
     assert_eq!(fixture.error_to(key), "E-SLOW-CONSUMER");
@@ -108,8 +97,7 @@ fn a_connection_that_does_not_read_its_answers_is_cut_off() {
 
 #[test]
 fn a_query_by_send_waits_as_other_messages_do() {
-    let mut fixture = fixture();
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|_| ());
     fixture.subscribe_other("DIAG");
     fixture.peers.busy.congested = OTHER.bit();
     let frame = "SEND\ndestination:DIAG\n\nsession-size";
@@ -122,8 +110,7 @@ fn a_query_by_send_waits_as_other_messages_do() {
 
 #[test]
 fn a_subscription_with_an_interval_watches_its_query() {
-    let mut fixture = fixture();
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|_| ());
     for (id, headers, query) in [
         ("0", "destination:DIAG\ninterval:100\n", Query::Session),
         ("1", "destination:DIAG\ninterval:100\nquery:ack\n", Query::Ack),

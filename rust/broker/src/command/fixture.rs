@@ -28,6 +28,9 @@ use crate::timer::Due;
 use crate::turn::budget::Budget;
 use crate::turn::jobs::Job;
 
+/// The RECEIPT for a frame with `receipt:r`.
+pub(crate) const RECEIPT: &str = "RECEIPT\nreceipt-id:r\n\n\0";
+
 /// The owners that commands need.
 #[derive(Debug)]
 pub(crate) struct Fixture {
@@ -58,6 +61,27 @@ pub(crate) fn config(change: impl FnOnce(&mut Config)) -> Config {
     config
 }
 
+/// The owners with the default settings.
+pub(crate) fn fixture() -> Fixture {
+    Fixture::new(config(|_| ()))
+}
+
+/// The owners with changed settings, and clients with a session.
+pub(crate) fn with_clients<const CLIENTS: usize>(
+    change: impl FnOnce(&mut Config),
+) -> (Fixture, [ConnKey; CLIENTS]) {
+    let mut fixture = Fixture::new(config(change));
+    let clients = [(); CLIENTS].map(|()| fixture.client());
+    (fixture, clients)
+}
+
+/// The code of the ERROR for a frame that a new client sends first.
+pub(crate) fn refused_frame(frame: &str) -> String {
+    let (mut fixture, [key]) = with_clients(|_| ());
+    fixture.send(key, frame);
+    fixture.error_to(key)
+}
+
 impl Fixture {
     pub fn new(config: Config) -> Self {
         let mut base = delivery::fixture::Fixture::new(config);
@@ -68,16 +92,20 @@ impl Fixture {
     }
 
     pub fn owners(&mut self) -> Owners<'_> {
+        let Fixture { base, diagnostics, commits, .. } = self;
+        let delivery::fixture::Fixture {
+            turn, notes, router, queues, connections, deliveries, peers, ..
+        } = base;
         Owners {
-            turn: &mut self.base.turn,
-            notes: &mut self.base.notes,
-            router: &mut self.base.router,
-            queues: &mut self.base.queues,
-            connections: &mut self.base.connections,
-            deliveries: &mut self.base.deliveries,
-            peers: &mut self.base.peers,
-            diagnostics: &mut self.diagnostics,
-            commits: &mut self.commits,
+            turn,
+            notes,
+            router,
+            queues,
+            connections,
+            deliveries,
+            peers,
+            diagnostics,
+            commits,
             is_draining: false,
         }
     }
@@ -247,6 +275,16 @@ impl Fixture {
         let sent = self.sent_to(key);
         let (_, error) = sent.split_once("ERROR\n").unwrap_or_else(|| panic!("no ERROR: {sent:?}"));
         error.lines().find_map(|line| line.strip_prefix("code:")).unwrap_or_default().to_owned()
+    }
+
+    /// Each of these frames, sent by a client of its own, gets an ERROR with this code.
+    #[track_caller]
+    pub fn expect_refusals(&mut self, frames: &[(&str, &str)]) {
+        for (frame, code) in frames {
+            let key = self.client();
+            assert_eq!(self.send(key, frame), Flow::Done);
+            assert_eq!(self.error_to(key), *code, "{frame}");
+        }
     }
 
     /// Makes memory usage reach `memory_limit`, or 0.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::fixture::{Fixture, config, header};
+use super::fixture::{Fixture, RECEIPT, config, fixture, header, with_clients};
 use crate::config::SlowConsumer;
 use crate::connection::flow::Flow;
 use crate::connection::pausing::Pause;
@@ -12,16 +12,9 @@ use crate::mail::inbound::Inbound;
 use crate::mail::mailbox::Batch;
 use crate::turn::budget::Budget;
 
-const RECEIPT: &str = "RECEIPT\nreceipt-id:r\n\n\0";
-
-fn fixture() -> Fixture {
-    Fixture::new(config(|_| ()))
-}
-
 #[test]
 fn a_frame_that_is_refused_is_described_in_the_error() {
-    let mut fixture = fixture();
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|_| ());
     let frame = "SEND\ndestination:/queue/*\nreceipt:r\npasscode:secret\n\nhello";
     assert_eq!(fixture.send(key, frame), Flow::Done);
     fixture.end(key);
@@ -34,16 +27,12 @@ fn a_frame_that_is_refused_is_described_in_the_error() {
 #[test]
 fn frames_that_the_session_refuses_end_the_connection() {
     let mut fixture = fixture();
-    for (frame, code) in [
+    fixture.expect_refusals(&[
         ("CONNECT\naccept-version:1.2\nhost:h\n\n", "E-CONNECTED"),
         ("SEND\n\n", "E-DEST-MISSING"),
         ("SUBSCRIBE\ndestination:/topic/a\n\n", "E-ID-MISSING"),
         ("COMMIT\n\n", "E-TX-MISSING"),
-    ] {
-        let key = fixture.client();
-        assert_eq!(fixture.send(key, frame), Flow::Done);
-        assert_eq!(fixture.error_to(key), code, "{frame}");
-    }
+    ]);
     let key = fixture.accept();
     fixture.send(key, "SEND\ndestination:/queue/a\n\n");
     assert_eq!(fixture.error_to(key), "E-NOT-CONNECTED");
@@ -80,8 +69,7 @@ fn mail_before(fixture: &mut Fixture, key: ConnKey) {
 
 #[test]
 fn a_subscription_begins_and_ends_behind_the_messages_before_it() {
-    let mut fixture = fixture();
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|_| ());
     fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\n\n");
     mail_before(&mut fixture, key);
     for frame in ["SUBSCRIBE\nid:1\ndestination:/topic/a\n\n", "UNSUBSCRIBE\nid:0\n\n", "DISCONNECT\n\n"] {
@@ -96,8 +84,7 @@ fn a_subscription_begins_and_ends_behind_the_messages_before_it() {
 
 #[test]
 fn a_frame_behind_mail_that_waits_for_memory_is_parked() {
-    let mut fixture = fixture();
-    let (key, subscriber) = (fixture.client(), fixture.client());
+    let (mut fixture, [key, subscriber]) = with_clients(|_| ());
     (0..3000).for_each(|id| _ = fixture.subscribe(subscriber, "/topic/a", &id.to_string(), None));
     fixture.turn.budget = Budget::nearly_over();
     let fan_out = fixture.deliver("/topic/a", "x").expect("it takes turns");
@@ -131,8 +118,7 @@ fn a_subscription_ends_behind_what_its_connection_is_owed() {
 
 #[test]
 fn a_frame_of_a_connection_that_is_gone_is_ignored() {
-    let mut fixture = fixture();
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|_| ());
     let gone = ConnKey { generation: key.generation + 1, ..key };
     assert_eq!(fixture.handle_for(gone, key, "SEND\ndestination:/queue/a\n\nx"), Flow::Done);
     assert_eq!(fixture.turn.counters.messages_in, 0);

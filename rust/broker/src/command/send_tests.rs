@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fixture::{Fixture, config};
+use super::fixture::{Fixture, RECEIPT, config, fixture, refused_frame, with_clients};
 use crate::config::SlowConsumer;
 use crate::connection::flow::Flow;
 use crate::connection::pausing::Pause;
@@ -10,16 +10,9 @@ use crate::delivery::fixture::{OTHER, OWN};
 use crate::queue::mail::{HomeNote, Note};
 use crate::turn::budget::Budget;
 
-const RECEIPT: &str = "RECEIPT\nreceipt-id:r\n\n\0";
-
-fn fixture() -> Fixture {
-    Fixture::new(config(|_| ()))
-}
-
 #[test]
 fn a_message_to_a_topic_reaches_its_subscribers_and_is_confirmed() {
-    let mut fixture = fixture();
-    let (publisher, subscriber) = (fixture.client(), fixture.client());
+    let (mut fixture, [publisher, subscriber]) = with_clients(|_| ());
     fixture.send(subscriber, "SUBSCRIBE\nid:0\ndestination:/topic/a\n\n");
     assert_eq!(fixture.send(publisher, "SEND\ndestination:/topic/a\nreceipt:r\nx:y\n\nhello"), Flow::Done);
     assert_eq!(fixture.sent_to(publisher), RECEIPT);
@@ -31,8 +24,7 @@ fn a_message_to_a_topic_reaches_its_subscribers_and_is_confirmed() {
 
 #[test]
 fn a_message_to_a_topic_of_another_shard_joins_the_batch_of_the_turn() {
-    let mut fixture = fixture();
-    let publisher = fixture.client();
+    let (mut fixture, [publisher]) = with_clients(|_| ());
     fixture.subscribe_other("/topic/a");
     fixture.send(publisher, "SEND\ndestination:/topic/a\nreceipt:r\n\nhello");
     assert_eq!(fixture.peers.batch.count_for(OTHER), 1);
@@ -74,10 +66,7 @@ fn a_full_queue_refuses_a_message() {
 
 #[test]
 fn a_pattern_is_no_destination_of_a_message() {
-    let mut fixture = fixture();
-    let publisher = fixture.client();
-    fixture.send(publisher, "SEND\ndestination:/queue/*\n\nhello");
-    assert_eq!(fixture.error_to(publisher), "E-DEST-WILDCARD");
+    assert_eq!(refused_frame("SEND\ndestination:/queue/*\n\nhello"), "E-DEST-WILDCARD");
 }
 
 #[test]
@@ -98,16 +87,12 @@ fn a_retained_message_is_confirmed_by_the_home_of_its_topic() {
 
 #[test]
 fn only_a_topic_has_a_retained_message() {
-    let mut fixture = fixture();
-    let publisher = fixture.client();
-    fixture.send(publisher, "SEND\ndestination:/queue/a\nretain:set\n\nhello");
-    assert_eq!(fixture.error_to(publisher), "E-VALUE");
+    assert_eq!(refused_frame("SEND\ndestination:/queue/a\nretain:set\n\nhello"), "E-VALUE");
 }
 
 #[test]
 fn where_retained_messages_are_at_their_limit_the_home_decides_first() {
-    let mut fixture = Fixture::new(config(|config| config.max_retained = 1));
-    let publisher = fixture.client();
+    let (mut fixture, [publisher]) = with_clients(|config| config.max_retained = 1);
     let topics = [fixture.name_at(OWN, "/topic/a"), fixture.name_at(OWN, "/topic/b")];
     fixture.send(publisher, &format!("SEND\ndestination:{}\nretain:set\nreceipt:r\n\nhello", topics[0]));
     assert_eq!(fixture.sent_to(publisher), RECEIPT);
@@ -123,8 +108,7 @@ fn where_retained_messages_are_at_their_limit_the_home_decides_first() {
 
 #[test]
 fn an_expired_message_is_counted_and_not_published() {
-    let mut fixture = fixture();
-    let (publisher, subscriber) = (fixture.client(), fixture.client());
+    let (mut fixture, [publisher, subscriber]) = with_clients(|_| ());
     fixture.turn.now_ms = 5;
     fixture.send(subscriber, "SUBSCRIBE\nid:0\ndestination:/topic/a\n\n");
     fixture.send(publisher, "SEND\ndestination:/topic/a\nexpires:1\nreceipt:r\n\nhello");
@@ -158,8 +142,7 @@ fn a_message_of_a_transaction_waits_for_commit() {
 
 #[test]
 fn a_transaction_takes_no_more_than_its_limit() {
-    let mut fixture = Fixture::new(config(|config| config.max_transaction_size = 100));
-    let publisher = fixture.client();
+    let (mut fixture, [publisher]) = with_clients(|config| config.max_transaction_size = 100);
     fixture.send(publisher, "BEGIN\ntransaction:t\n\n");
     fixture.send(publisher, &format!("SEND\ndestination:/queue/a\ntransaction:t\n\n{}", "x".repeat(101)));
     assert_eq!(fixture.error_to(publisher), "E-TX-COUNT");
@@ -214,8 +197,7 @@ fn a_message_waits_for_a_congested_mailbox_of_its_home() {
 
 #[test]
 fn a_persistent_message_is_accepted_with_one_warning() {
-    let mut fixture = fixture();
-    let publisher = fixture.client();
+    let (mut fixture, [publisher]) = with_clients(|_| ());
     fixture.logged();
     for _ in 0..2 {
         assert_eq!(fixture.send(publisher, "SEND\ndestination:/queue/a\npersistent:true\n\nx"), Flow::Done);
@@ -226,16 +208,12 @@ fn a_persistent_message_is_accepted_with_one_warning() {
 
 #[test]
 fn nobody_sends_to_the_monitor() {
-    let mut fixture = fixture();
-    let publisher = fixture.client();
-    fixture.send(publisher, "SEND\ndestination:/queue/monitor\n\nhello");
-    assert_eq!(fixture.error_to(publisher), "E-READ-ONLY");
+    assert_eq!(refused_frame("SEND\ndestination:/queue/monitor\n\nhello"), "E-READ-ONLY");
 }
 
 #[test]
 fn a_message_that_takes_turns_is_confirmed_when_it_has_reached_everyone() {
-    let mut fixture = fixture();
-    let (publisher, subscriber) = (fixture.client(), fixture.client());
+    let (mut fixture, [publisher, subscriber]) = with_clients(|_| ());
     for id in 0..3000 {
         fixture.subscribe(subscriber, "/topic/a", &id.to_string(), None);
     }

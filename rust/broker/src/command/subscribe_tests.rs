@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fixture::{Fixture, bodies, config, header};
+use super::fixture::{Fixture, RECEIPT, bodies, config, fixture, header, refused_frame, with_clients};
 use crate::config::{SlowConsumer, Wildcards};
 use crate::connection::flow::Flow;
 use crate::delivery::fixture::{OTHER, OWN};
@@ -14,12 +14,6 @@ use crate::queue::types::Credit;
 use crate::requester::Requester;
 use crate::router::Holdup;
 use crate::turn::jobs::Job;
-
-const RECEIPT: &str = "RECEIPT\nreceipt-id:r\n\n\0";
-
-fn fixture() -> Fixture {
-    Fixture::new(config(|_| ()))
-}
 
 /// The other shard's copy of a change of interest: name, whether there is interest, and who waits for an answer.
 fn interest(fixture: &mut Fixture) -> Vec<(String, bool, Option<Requester>)> {
@@ -52,8 +46,7 @@ fn send(fixture: &mut Fixture, key: ConnKey, destination: &str, body: &str) {
 
 #[test]
 fn a_subscription_is_confirmed_when_the_other_shards_know_of_it() {
-    let mut fixture = fixture();
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|_| ());
     fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\nreceipt:r\n\n");
     let mut told = interest(&mut fixture);
     assert_eq!((told.len(), told[0].0.as_str(), told[0].1), (1, "/topic/a", true));
@@ -65,8 +58,7 @@ fn a_subscription_is_confirmed_when_the_other_shards_know_of_it() {
 
 #[test]
 fn only_the_first_subscription_to_a_topic_is_news_unless_a_receipt_waits() {
-    let mut fixture = fixture();
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|_| ());
     for (id, headers, told) in [(0, "", 1), (1, "", 0), (2, "receipt:r\n", 1)] {
         fixture.send(key, &format!("SUBSCRIBE\nid:{id}\ndestination:/topic/a\n{headers}\n"));
         let mut mail = interest(&mut fixture);
@@ -78,8 +70,7 @@ fn only_the_first_subscription_to_a_topic_is_news_unless_a_receipt_waits() {
 
 #[test]
 fn an_id_is_used_once_at_a_time() {
-    let mut fixture = fixture();
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|_| ());
     for frame in [
         "SUBSCRIBE\nid:0\ndestination:/topic/a\n\n",
         "UNSUBSCRIBE\nid:0\n\n",
@@ -93,17 +84,16 @@ fn an_id_is_used_once_at_a_time() {
 
 #[test]
 fn a_connection_has_no_more_subscriptions_than_allowed() {
-    let mut fixture = Fixture::new(config(|config| config.max_subscriptions = 1));
-    let key = fixture.client();
-    fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\n\n");
-    fixture.send(key, "SUBSCRIBE\nid:1\ndestination:/topic/a\n\n");
+    let (mut fixture, [key]) = with_clients(|config| config.max_subscriptions = 1);
+    for id in 0..2 {
+        fixture.send(key, &format!("SUBSCRIBE\nid:{id}\ndestination:/topic/a\n\n"));
+    }
     assert_eq!(fixture.error_to(key), "E-SUB-COUNT");
 }
 
 #[test]
 fn a_refused_subscription_to_a_topic_leaves_no_queue() {
-    let mut fixture = Fixture::new(config(|config| config.max_destinations = 1));
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|config| config.max_destinations = 1);
     fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\nack:client\n\n");
     assert_eq!(fixture.queues.home.iter().count(), 1);
     assert_eq!(refused(&mut fixture, "id:0\ndestination:/topic/b\nack:client\n"), "E-DEST-COUNT");
@@ -127,8 +117,7 @@ fn values_that_are_not_understood_are_refused() {
 
 #[test]
 fn the_names_of_other_brokers_are_translated() {
-    let mut fixture = fixture();
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|_| ());
     fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/amq/queue/a\n\n");
     fixture.notes_to_other();
     let key = fixture.subscription(key, "0");
@@ -158,8 +147,7 @@ fn a_consumer_of_a_queue_elsewhere_is_attached_there_with_its_credit() {
 
 #[test]
 fn a_consumer_of_a_pattern_is_attached_everywhere_with_a_part_of_its_credit() {
-    let mut fixture = fixture();
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|_| ());
     for (id, headers, part, available) in [(0, "ack:client\nprefetch:7\n", 3, 1), (1, "", 128, 0)] {
         fixture.send(key, &format!("SUBSCRIBE\nid:{id}\ndestination:/queue/p/*\n{headers}receipt:r\n\n"));
         let Attach { source, credit, requester, .. } = attach(&mut fixture);
@@ -201,8 +189,7 @@ fn a_durable_subscription_is_named_within_its_client() {
 
 #[test]
 fn no_local_leaves_out_what_the_connection_sends_itself() {
-    let mut fixture = fixture();
-    let (own, other) = (fixture.client(), fixture.client());
+    let (mut fixture, [own, other]) = with_clients(|_| ());
     fixture.send(own, "SUBSCRIBE\nid:0\ndestination:/topic/a\nno-local:true\n\n");
     send(&mut fixture, own, "/topic/a", "mine");
     send(&mut fixture, other, "/topic/a", "theirs");
@@ -212,8 +199,7 @@ fn no_local_leaves_out_what_the_connection_sends_itself() {
 
 #[test]
 fn a_policy_for_slow_consumers_gives_a_subscription_a_queue_of_its_own() {
-    let mut fixture = Fixture::new(config(|config| config.slow_consumer = SlowConsumer::Disconnect));
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|config| config.slow_consumer = SlowConsumer::Disconnect);
     fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\nslow-consumer:drop-oldest\n\n");
     let subscription = fixture.subscription(key, "0");
     let consumer = fixture.queues.consumers.get(subscription).expect("a consumer");
@@ -230,8 +216,7 @@ fn a_policy_for_slow_consumers_gives_a_subscription_a_queue_of_its_own() {
 #[test]
 fn a_subscription_may_shorten_the_time_that_its_outbox_blocks() {
     let policy = SlowConsumer::Block(Duration::from_secs(5));
-    let mut fixture = Fixture::new(config(|config| config.slow_consumer = policy));
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|config| config.slow_consumer = policy);
     for (id, seconds, patience_ms) in [(0, 3, 3000), (1, 4, 3000)] {
         let frame = format!("SUBSCRIBE\nid:{id}\ndestination:/topic/a\nslow-consumer:block:{seconds}s\n\n");
         fixture.send(key, &frame);
@@ -242,8 +227,7 @@ fn a_subscription_may_shorten_the_time_that_its_outbox_blocks() {
 #[test]
 fn a_subscription_behind_a_full_outbox_is_told_after_its_interest() {
     let policy = SlowConsumer::Block(Duration::from_secs(5));
-    let mut fixture = Fixture::new(config(|config| config.slow_consumer = policy));
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|config| config.slow_consumer = policy);
     fixture.conn(key).output.full_since_ms = Some(0);
     fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\n\n");
     let mail = fixture.mail_to_other();
@@ -261,8 +245,7 @@ fn a_subscription_behind_a_full_outbox_is_told_after_its_interest() {
 
 #[test]
 fn live_messages_wait_for_the_end_of_the_initial_replay() {
-    let mut fixture = Fixture::new(config(|config| config.ttl_ms = 1000));
-    let (key, publisher) = (fixture.client(), fixture.client());
+    let (mut fixture, [key, publisher]) = with_clients(|config| config.ttl_ms = 1000);
     fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\nreceipt:r\n\n");
     let mail = fixture.mail_to_other();
     let [Mail::Interest { newcomer: Some(newcomer), .. }, ..] = &mail[..] else { panic!("{mail:?}") };
@@ -281,8 +264,7 @@ fn live_messages_wait_for_the_end_of_the_initial_replay() {
 
 #[test]
 fn a_trailing_star_of_a_dotted_pattern_is_explained_once() {
-    let mut fixture = Fixture::new(config(|config| config.wildcards = Wildcards::Ancestor));
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|config| config.wildcards = Wildcards::Ancestor);
     for id in 0..2 {
         fixture.send(key, &format!("SUBSCRIBE\nid:{id}\ndestination:a.b.*\n\n"));
     }
@@ -311,8 +293,7 @@ fn while_memory_is_short_only_small_subscriptions_begin() {
 
 #[test]
 fn the_end_of_the_last_subscription_to_a_topic_is_news() {
-    let mut fixture = fixture();
-    let (key, publisher) = (fixture.client(), fixture.client());
+    let (mut fixture, [key, publisher]) = with_clients(|_| ());
     for id in 0..2 {
         fixture.send(key, &format!("SUBSCRIBE\nid:{id}\ndestination:/topic/a\n\n"));
     }
@@ -329,10 +310,7 @@ fn the_end_of_the_last_subscription_to_a_topic_is_news() {
 
 #[test]
 fn what_is_not_subscribed_to_cannot_be_left() {
-    let mut fixture = fixture();
-    let key = fixture.client();
-    fixture.send(key, "UNSUBSCRIBE\nid:0\n\n");
-    assert_eq!(fixture.error_to(key), "E-SUB-UNKNOWN");
+    assert_eq!(refused_frame("UNSUBSCRIBE\nid:0\n\n"), "E-SUB-UNKNOWN");
 }
 
 #[test]
@@ -429,8 +407,7 @@ fn without_the_header_a_durable_subscription_only_loses_its_holder() {
 
 #[test]
 fn the_header_does_not_affect_another_kind_of_subscription() {
-    let mut fixture = fixture();
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|_| ());
     fixture.send(key, "SUBSCRIBE\nid:n\ndestination:/topic/a\n\n");
     fixture.send(key, "UNSUBSCRIBE\nid:n\ndurable:true\nreceipt:r\n\n");
     assert_eq!(fixture.sent_to(key), RECEIPT);
@@ -455,8 +432,7 @@ fn what_a_subscription_holds_goes_back_when_it_ends() {
 
 #[test]
 fn what_a_subscription_to_a_topic_holds_goes_with_it() {
-    let mut fixture = fixture();
-    let (key, publisher) = (fixture.client(), fixture.client());
+    let (mut fixture, [key, publisher]) = with_clients(|_| ());
     fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\nack:client\nprefetch:1\n\n");
     ["a", "b"].iter().for_each(|body| send(&mut fixture, publisher, "/topic/a", body));
     assert_eq!(bodies(&fixture.sent_to(key)), ["a"]);
@@ -467,8 +443,7 @@ fn what_a_subscription_to_a_topic_holds_goes_with_it() {
 
 #[test]
 fn very_many_subscriptions_of_a_connection_that_ends_leave_over_several_jobs() {
-    let mut fixture = fixture();
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|_| ());
     for id in 0..600 {
         fixture.send(key, &format!("SUBSCRIBE\nid:{id}\ndestination:/topic/{id}\n\n"));
         fixture.turn.budget = crate::turn::budget::Budget::default();

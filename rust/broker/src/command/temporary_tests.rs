@@ -1,11 +1,7 @@
 //! Temporary destinations and answers without a SUBSCRIBE, alone.
 
-use super::fixture::{Fixture, bodies, config, header};
+use super::fixture::{Fixture, bodies, config, fixture, header, with_clients};
 use crate::ids::ConnKey;
-
-fn fixture() -> Fixture {
-    Fixture::new(config(|_| ()))
-}
 
 /// A request with this `reply-to`, and the `reply-to` with which its consumer gets it.
 fn request(fixture: &mut Fixture, key: ConnKey, consumer: ConnKey, reply_to: &str) -> String {
@@ -141,8 +137,7 @@ fn a_connection_has_no_more_temporary_destinations_than_subscriptions() {
 
 #[test]
 fn a_new_temporary_destination_needs_memory() {
-    let mut fixture = fixture();
-    let key = fixture.client();
+    let (mut fixture, [key]) = with_clients(|_| ());
     fixture.fill_memory(true);
     fixture.turn.memory.is_short = false;
     fixture.send(key, "SEND\ndestination:/topic/a\nreply-to:/temp-queue/a\n\n");

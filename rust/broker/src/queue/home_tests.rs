@@ -57,6 +57,18 @@ fn stored(name: &str, id: usize, len: usize) -> OwnedMessage {
     })
 }
 
+/// A home with a dead-letter queue of so many messages, which expire then.
+fn with_expiring(count: usize, expires_ms: impl Fn(usize) -> u64) -> (Home, QueueKey) {
+    let mut home = home();
+    let queue = home.create(b"/queue/dlq/a", QueueKind::Work);
+    for id in 0..count {
+        let mut message = stored("/queue/dlq/a", id, 1);
+        message.expires_ms = expires_ms(id);
+        home.enqueue(queue, message);
+    }
+    (home, queue)
+}
+
 fn id_of(stored: &OwnedMessage) -> usize {
     let id = std::str::from_utf8(stored.message().id).expect("a number");
     id.parse().expect("a number")
@@ -175,13 +187,7 @@ fn a_queue_is_idle_from_the_expiry_of_its_last_message() {
 
 #[test]
 fn remaining_overdue_messages_do_not_precede_the_deadlines_of_other_queues() {
-    let mut home = home();
-    let queue = home.create(b"/queue/dlq/a", QueueKind::Work);
-    for at in 0..1000 {
-        let mut message = stored("/queue/dlq/a", at, 1);
-        message.expires_ms = 10 + at as u64 / 500;
-        home.enqueue(queue, message);
-    }
+    let (mut home, queue) = with_expiring(1000, |at| 10 + at as u64 / 500);
     home.set_time(100);
     home.effects.clear();
     let mut meets = 0;
@@ -414,13 +420,7 @@ fn many_queues_removed_together_drop_their_messages_in_portions() {
 
 #[test]
 fn messages_that_expire_together_are_dropped_in_portions() {
-    let mut home = home();
-    let queue = home.create(b"/queue/dlq/a", QueueKind::Work);
-    for id in 0..5000 {
-        let mut message = stored("/queue/dlq/a", id, 1);
-        message.expires_ms = if id == 0 { 0 } else { 50 };
-        home.enqueue(queue, message);
-    }
+    let (mut home, queue) = with_expiring(5000, |id| if id == 0 { 0 } else { 50 });
     home.set_time(50);
     let mut portions = 0;
     while home.counts.expired < 4999 {
@@ -509,6 +509,21 @@ fn a_store_forgets_each_message_once_however_the_message_ends() {
     );
 }
 
+/// Puts a message into each of so many queues, one after another. Returns how many each consumer gets.
+fn deliveries_of_queues(home: &mut Home, queues: usize, consumers: usize) -> Vec<usize> {
+    let mut counts = vec![0; consumers];
+    for number in 0..queues {
+        let name = format!("/queue/{number}");
+        let queue = home.create(name.as_bytes(), QueueKind::Work);
+        home.enqueue(queue, stored(&name, number, 1));
+        home.dispatch(usize::MAX);
+        for delivery in take_deliveries(home) {
+            counts[delivery.subscriber.key.index as usize] += 1;
+        }
+    }
+    counts
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -548,16 +563,7 @@ proptest! {
                 consumers += 1;
             }
         }
-        let mut counts = vec![0_usize; consumers];
-        for number in 0..10 * consumers {
-            let name = format!("/queue/{number}");
-            let queue = home.create(name.as_bytes(), QueueKind::Work);
-            home.enqueue(queue, stored(&name, number, 1));
-            home.dispatch(usize::MAX);
-            for delivery in take_deliveries(&mut home) {
-                counts[delivery.subscriber.key.index as usize] += 1;
-            }
-        }
+        let counts = deliveries_of_queues(&mut home, 10 * consumers, consumers);
         prop_assert!(counts.iter().all(|count| *count == 10), "{:?}", counts);
     }
 
@@ -591,16 +597,7 @@ proptest! {
         for number in 0..consumers {
             home.attach_pattern(b"/queue/*", subscriber(number), messages(Credit::UNLIMITED));
         }
-        let mut counts = vec![0_usize; consumers];
-        for number in 0..queues {
-            let name = format!("/queue/{number}");
-            let queue = home.create(name.as_bytes(), QueueKind::Work);
-            home.enqueue(queue, stored(&name, number, 1));
-            home.dispatch(usize::MAX);
-            for delivery in take_deliveries(&mut home) {
-                counts[delivery.subscriber.key.index as usize] += 1;
-            }
-        }
+        let counts = deliveries_of_queues(&mut home, queues, consumers);
         let (least, most) = (counts.iter().min(), counts.iter().max());
         prop_assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1), "{:?}", counts);
         prop_assert_eq!(counts.iter().sum::<usize>(), queues);

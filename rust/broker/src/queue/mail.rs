@@ -91,23 +91,41 @@ pub struct Placed {
     pub stored: OwnedMessage,
 }
 
-/// A note about queues from one shard to another, or to itself.
-#[derive(Debug)]
-pub enum Note {
-    /// To the home of a queue, or of the stale and retained messages of a topic.
-    Home(HomeNote),
-    /// To the shard of a consumer.
-    Consumer(ConsumerNote),
-    /// To the shard of a connection that waits for an answer.
-    Answer(AnswerNote),
-    /// To a home that replays stale and retained messages.
-    Replay(ReplayNote),
-    /// To a home, about messages of a transaction.
-    Transaction(TransactionNote),
-    /// About admission while memory is short.
-    Memory(MemoryNote),
-    /// Queries about the state of the broker, and their answers.
-    Diagnostics(DiagnosticsNote),
+/// Defines the enum of all notes, one variant for each of their types, and makes each of these into a `Note`.
+macro_rules! notes {
+    ($(#[$about:meta])* pub enum $name:ident { $($(#[$to:meta])* $variant:ident($note:ident),)+ }) => {
+        $(#[$about])*
+        pub enum $name {
+            $($(#[$to])* $variant($note),)+
+        }
+
+        $(impl From<$note> for $name {
+            fn from(note: $note) -> $name {
+                $name::$variant(note)
+            }
+        })+
+    };
+}
+
+notes! {
+    /// A note about queues from one shard to another, or to itself.
+    #[derive(Debug)]
+    pub enum Note {
+        /// To the home of a queue, or of the stale and retained messages of a topic.
+        Home(HomeNote),
+        /// To the shard of a consumer.
+        Consumer(ConsumerNote),
+        /// To the shard of a connection that waits for an answer.
+        Answer(AnswerNote),
+        /// To a home that replays stale and retained messages.
+        Replay(ReplayNote),
+        /// To a home, about messages of a transaction.
+        Transaction(TransactionNote),
+        /// About admission while memory is short.
+        Memory(MemoryNote),
+        /// Queries about the state of the broker, and their answers.
+        Diagnostics(DiagnosticsNote),
+    }
 }
 
 /// A note to the home of a queue, or of the stale and retained messages of a topic.
@@ -212,25 +230,6 @@ pub enum DiagnosticsNote {
     /// The sender's part of the answer.
     Diagnosed(u64, Box<ShardReport>),
 }
-
-macro_rules! notes {
-    ($($variant:ident($note:ident)),*) => {
-        $(impl From<$note> for Note {
-            fn from(note: $note) -> Note {
-                Note::$variant(note)
-            }
-        })*
-    };
-}
-notes!(
-    Home(HomeNote),
-    Consumer(ConsumerNote),
-    Answer(AnswerNote),
-    Replay(ReplayNote),
-    Transaction(TransactionNote),
-    Memory(MemoryNote),
-    Diagnostics(DiagnosticsNote)
-);
 
 impl Note {
     /// Whether it counts against `max_input_queue_size`.

@@ -131,16 +131,8 @@ impl Retained {
 
 #[cfg(test)]
 mod tests {
-    use stompica_proto::encode::Message;
-
     use super::*;
-
-    fn stored(destination: &[u8], body: &[u8], expires_ms: u64) -> OwnedMessage {
-        let mut stored =
-            OwnedMessage::new(&Message { destination, id: b"i", sender: 0, headers: b"", plain: true, body });
-        stored.expires_ms = expires_ms;
-        stored
-    }
+    use crate::queue::stale::tests::stored;
 
     #[test]
     fn a_retained_message_stays_until_it_is_removed_or_expires() {

@@ -217,12 +217,12 @@ impl Stale {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use stompica_proto::encode::Message;
 
     use super::*;
 
-    fn stored(destination: &[u8], body: &[u8], expires_ms: u64) -> OwnedMessage {
+    pub(in crate::queue) fn stored(destination: &[u8], body: &[u8], expires_ms: u64) -> OwnedMessage {
         let mut stored =
             OwnedMessage::new(&Message { destination, id: b"i", sender: 0, headers: b"", plain: true, body });
         stored.expires_ms = expires_ms;

@@ -69,6 +69,14 @@ impl Case {
     fn exchange(&mut self) {
         exchange(&mut self.broker, &mut self.client);
     }
+
+    /// The client gets its RECEIPTs as soon as the store has saved everything, and no earlier.
+    fn expect_receipts_when_saved(&mut self) {
+        assert!(!self.client.has_all_receipts(), "{}: it does not wait", self.what);
+        self.journal.save_all();
+        self.exchange();
+        assert!(self.client.has_all_receipts(), "{}: it waits forever", self.what);
+    }
 }
 
 const SENT: &str = "SEND\ndestination:NAME\npersistent:true\n\nx\0";
@@ -120,10 +128,7 @@ fn a_receipt_waits_until_the_calls_of_its_frame_are_safe() {
         let before = case.journal.calls().len();
         case.send(true);
         assert!(case.journal.calls().len() > before, "{}: no call of the store", case.what);
-        assert!(!case.client.has_all_receipts(), "{}: it does not wait", case.what);
-        case.journal.save_all();
-        case.exchange();
-        assert!(case.client.has_all_receipts(), "{}: it waits forever", case.what);
+        case.expect_receipts_when_saved();
     }
 }
 
@@ -146,10 +151,7 @@ fn a_disconnect_waits_for_the_calls_of_frames_without_a_receipt() {
         let number = case.client.expect_receipt();
         case.client.send(format!("DISCONNECT\nreceipt:{number}\n\n\0").as_bytes());
         case.exchange();
-        assert!(!case.client.has_all_receipts(), "{}: it does not wait", case.what);
-        case.journal.save_all();
-        case.exchange();
-        assert!(case.client.has_all_receipts(), "{}: it waits forever", case.what);
+        case.expect_receipts_when_saved();
     }
 }
 
