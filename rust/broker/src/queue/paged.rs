@@ -1,4 +1,4 @@
-//! A line of which a part is held as stubs: the store has these messages.
+//! A line whose messages are partly stubs: the store has these messages.
 //!
 //! ```text
 //! head (loaded) ─ loading (requested) ─ stubs ─ Pending::fresh (loaded, the newest messages)      by place
@@ -32,14 +32,14 @@ impl Default for Window {
     }
 }
 
-/// What a queue holds of a message that is in the store.
+/// A stub: the data that a queue keeps of a message in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stub {
     /// Its record.
     pub record: RecordId,
     /// Its place.
     pub seq: u64,
-    /// When it expires; 0: never.
+    /// The time at which it expires; 0: never.
     pub expires_ms: u64,
     /// Its size.
     pub bytes: u32,
@@ -54,7 +54,7 @@ pub struct Paged {
     loading: BTreeMap<u64, Stub>,
     loading_bytes: usize,
     stubs: PagedDeque<Stub>,
-    /// Stubs whose messages have expired; they are not a part of the line any more.
+    /// Stubs whose messages have expired; they are no longer in the line.
     expired: VecDeque<Stub>,
     /// The bytes of stubs that are counted as held.
     counted: i64,
@@ -148,7 +148,7 @@ impl Pending {
         self.paged.as_ref().map_or(0, |paged| paged.stubs())
     }
 
-    /// Where the message is that can be delivered next.
+    /// The list that has the next message to deliver.
     fn next_in_paged(&self, paged: &Paged) -> Option<Side> {
         let (line, side) = match (paged.head.front(), paged.first_unloaded()) {
             (Some(first), unloaded) if unloaded.is_none_or(|unloaded| first.seq < unloaded) => {
@@ -236,7 +236,7 @@ impl Pending {
         taken
     }
 
-    /// Takes the next stub whose message is to be loaded now, to request it.
+    /// Removes the next stub whose message has to be loaded now, to request it.
     pub(super) fn load_next(&mut self, window: Window) -> Option<Stub> {
         let paged = self.paged.as_deref_mut()?;
         let loading = paged.loading.len();
@@ -258,7 +258,7 @@ impl Pending {
         Some(stub)
     }
 
-    /// Takes the stub at a place out of the line: its message has expired.
+    /// Removes the stub at a place from the line, because its message has expired.
     pub(super) fn expire_stub(&mut self, seq: u64) {
         if let Some(paged) = self.paged.as_deref_mut()
             && let Some(stub) = paged.stubs.remove_key(&seq, |stub| stub.seq)
@@ -321,7 +321,7 @@ impl Pending {
     }
 }
 
-/// Where a loaded message is.
+/// The list that has a loaded message.
 #[derive(Clone, Copy, Debug)]
 enum Side {
     Returned,

@@ -1,16 +1,17 @@
-//! Queues of which the store holds a part: the newest messages of a line are paged out while much memory is held, and are
-//! loaded again before they are delivered.
+//! Queues whose messages are partly in the store: the newest messages of a line are paged out while much memory is
+//! used, and are loaded again before they are delivered.
 //!
-//! A queue keeps a window of messages loaded at its front ([`Window`]). When it is dispatched, it requests the messages that
-//! are missing there. While the next message is not loaded, the queue waits and others are dispatched; an answer of the store
-//! makes it ready again. Answers for a queue or message that is gone are dropped: the store was told to forget the record.
+//! A queue keeps a window of messages loaded at its front ([`Window`]). When it is dispatched, it requests the missing
+//! messages of the window. While the next message is not loaded, the queue waits and others are dispatched; an answer
+//! of the store makes it ready again. Answers for a removed queue or message are dropped: the store was told to forget
+//! the record.
 //!
-//! A message whose stub expires is forgotten without being loaded, unless it goes to a dead-letter queue. A message that the
-//! store cannot read is counted as dropped and logged, and those behind it are delivered. The store is not told to forget
-//! its record.
+//! A message whose stub expires is forgotten without being loaded, unless it goes to a dead-letter queue. A message
+//! that the store cannot read is counted as dropped and logged, and later messages are delivered. The store is not told
+//! to forget its record.
 //!
-//! Messages that were delivered before stay in memory, and so do those of a worker topic, because they leave it with its last
-//! consumer, and those of a queue with a [`Pick`](super::pick::Pick).
+//! Messages that were delivered before stay in memory. So do messages of a worker topic, because they leave it with its
+//! last consumer, and messages of a queue with a [`Pick`](super::pick::Pick).
 
 use super::home::Home;
 use super::paged::Window;
@@ -24,47 +25,48 @@ use crate::store::Unreadable;
 #[cfg(test)]
 use crate::store::handle::Handle;
 
-/// Messages that are paged out in one turn.
+/// The maximum number of messages that are paged out in one turn.
 const PAGED_AT_ONCE: usize = 1024;
-/// Messages of one queue that are paged out before another one is looked at.
+/// The maximum number of messages of one queue that are paged out before another queue is visited.
 const PORTION: usize = 256;
-/// Queues that are looked at in one turn.
+/// The maximum number of queues that are visited in one turn.
 const LOOKS_MAX: usize = 256;
-/// Loaded messages that are taken from the store in one turn.
+/// The maximum number of loaded messages that are taken from the store in one turn.
 const LOADED_AT_ONCE: usize = 1024;
 
-/// What a home pages out and loads.
+/// The state of paging at one home.
 #[derive(Debug, Default)]
 pub(super) struct Paging {
-    /// The store can load messages.
+    /// Whether the store can load messages.
     is_on: bool,
     pub(super) window: Window,
     /// The queue and the place of each message that was requested.
     requested: Map<RecordId, (QueueKey, u64)>,
-    /// The store may have more answers now.
+    /// Whether the store may have more answers now.
     has_more: bool,
-    /// The slot of the queue that is looked at next.
+    /// The slot of the queue that is visited next.
     next: usize,
-    /// Slots that were looked at since a message was paged out. Once it is all of them, no turn is made for paging out alone.
+    /// The slots that were visited since the last message was paged out. If all were visited, paging out alone causes
+    /// no further turn.
     unproductive: usize,
 }
 
 impl Paging {
-    /// Nothing is paged out yet; `is_on`: the store can load messages.
+    /// The initial state; `is_on`: the store can load messages.
     pub(super) fn new(is_on: bool) -> Self {
         Paging { is_on, ..Paging::default() }
     }
 }
 
 impl Home {
-    /// Whether [`Owners::proceed_with_paging`] has something to do; `pages_out`: much memory is held.
+    /// Whether [`Owners::proceed_with_paging`] has work to do; `pages_out`: much memory is used.
     #[must_use]
     pub fn has_paging_work(&self, pages_out: bool) -> bool {
         self.paging.has_more
             || (pages_out && self.paging.is_on && self.paging.unproductive < self.queues.slots())
     }
 
-    /// Messages that are held as stubs.
+    /// The number of stubs.
     #[cfg(test)]
     pub fn stubs(&self) -> usize {
         self.iter().map(|queue| queue.pending.stubs()).sum()
@@ -96,7 +98,7 @@ impl Home {
         done
     }
 
-    /// Requests what is not loaded at the front of a queue; the store's answer makes the queue ready again.
+    /// Requests the missing messages at the front of a queue; the store's answer makes the queue ready again.
     #[cold]
     pub(super) fn load_missing(&mut self, key: QueueKey) {
         self.read_ahead(key);
@@ -105,7 +107,7 @@ impl Home {
         }
     }
 
-    /// Requests the messages that are missing in a queue's window, and deals with expired stubs.
+    /// Requests the missing messages of a queue's window, and handles expired stubs.
     pub(super) fn read_ahead(&mut self, key: QueueKey) {
         let Some(queue) = self.queues.get_mut(key) else { return };
         if !queue.is_dead_lettered() {
@@ -164,7 +166,7 @@ impl Home {
         self.paging.is_on = self.store.pages();
     }
 
-    /// Keeps no more than these messages of each queue loaded at its front.
+    /// Sets the limits of the messages that stay loaded at the front of each queue.
     #[cfg(test)]
     pub fn set_window(&mut self, messages: usize, bytes: usize) {
         self.paging.window = Window { messages, bytes };

@@ -1,8 +1,8 @@
-//! The messages that wait in one queue, in order.
+//! The pending messages of one queue, in order.
 //!
-//! Messages stand in `fresh` as they come. One that has its place from before, because it was delivered and comes back
-//! or belongs to a transaction, waits in `returned`, or, while its redelivery is delayed, in `delayed`, where it does not
-//! hold up others. The next one is whichever has the lower place. A store may hold a part of the line (`paged.rs`).
+//! New messages are in `fresh`, in order of arrival. A message that has an earlier place, because it was requeued or
+//! belongs to a transaction, is in `returned`. While its redelivery is delayed it is in `delayed`, where it does not
+//! block others. The next message is the one with the lower place. A store may hold a part of the line (`paged.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,47 +10,48 @@ use super::paged::Paged;
 use crate::collections::paged_deque::PagedDeque;
 use crate::message::OwnedMessage;
 
-/// Visits that the growth of a list costs.
+/// The visits that the growth of a list counts as.
 const GROWTH_VISITS: usize = 3;
-/// Bytes of growth that cost one visit more: the system has to provide them, and a short list is copied.
+/// Growth by this many bytes counts as one more visit: the system has to provide the memory, and a short list is
+/// copied.
 const VISIT_BYTES: usize = 1024;
 
-/// The waiting messages of a queue; every list is sorted by `seq`.
+/// The pending messages of a queue; every list is sorted by `seq`.
 #[derive(Debug, Default)]
 pub struct Pending {
     pub(super) fresh: PagedDeque<OwnedMessage>,
     pub(super) returned: BTreeMap<u64, OwnedMessage>,
-    /// By the time at which they are to be looked at: the end of the delay, or of their life.
+    /// By the time of the next check: the end of the delay, or the expiry.
     delayed: BTreeMap<(u64, u64), OwnedMessage>,
-    /// When each message expires, except those of `delayed`.
+    /// The expiry of each message, except those in `delayed`.
     pub(super) expiring: BTreeSet<(u64, u64)>,
     pub(super) bytes: usize,
-    /// The part of the line in front of `fresh`, if not all of it is loaded.
+    /// The part of the line before `fresh`, if not all of it is loaded.
     pub(super) paged: Option<Box<Paged>>,
 }
 
 impl Pending {
-    /// How many wait, delayed ones included.
+    /// The number of pending messages, including delayed ones.
     #[must_use]
     pub fn len(&self) -> usize {
         let paged = self.paged.as_ref().map_or(0, |paged| paged.len());
         self.fresh.len() + self.returned.len() + self.delayed.len() + paged
     }
 
-    /// Whether one can be delivered now, or as soon as it is loaded.
+    /// Whether a message can be delivered now, or as soon as it is loaded.
     #[must_use]
     pub fn has_next(&self) -> bool {
         !(self.fresh.is_empty() && self.returned.is_empty()) || self.paged.is_some()
     }
 
-    /// Bytes that wait.
+    /// The bytes of pending messages.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Adds a message, which is behind all others nearly always. Returns how many visits that costs beside the one
-    /// of the message itself: the list may have to grow.
+    /// Adds a message, which nearly always follows all others. Returns the number of visits besides the one of the
+    /// message itself: the list may have to grow.
     pub fn push(&mut self, stored: OwnedMessage) -> usize {
         if self.fresh.back().is_some_and(|last| last.seq > stored.seq) {
             self.put_back(stored);
@@ -63,7 +64,7 @@ impl Pending {
         if more == 0 { 0 } else { GROWTH_VISITS + more * size_of::<OwnedMessage>() / VISIT_BYTES }
     }
 
-    /// Adds a message of a transaction at the place that was kept for it. Returns the visits as [`Pending::push`] does.
+    /// Adds a message of a transaction at its reserved place. Returns the visits as [`Pending::push`] does.
     pub fn place(&mut self, stored: OwnedMessage) -> usize {
         let is_in_front = |paged: &Paged| paged.last_place().is_some_and(|last| last > stored.seq);
         if self.paged.as_deref().is_some_and(is_in_front) {
@@ -73,13 +74,13 @@ impl Pending {
         self.push(stored)
     }
 
-    /// Puts a message that was delivered back at its place.
+    /// Requeues a message at its old place.
     pub fn put_back(&mut self, stored: OwnedMessage) {
         self.note(&stored);
         self.returned.insert(stored.seq, stored);
     }
 
-    /// Puts a delivered message back, not to be delivered before `at_ms`.
+    /// Requeues a message that must not be delivered before `at_ms`.
     pub fn delay(&mut self, stored: OwnedMessage, at_ms: u64) {
         self.bytes += stored.size();
         let expires_ms = if stored.expires_ms == 0 { u64::MAX } else { stored.expires_ms };
@@ -100,7 +101,7 @@ impl Pending {
         }
     }
 
-    /// The message that is to be delivered next; `None` also if it is not loaded.
+    /// The next message to deliver; `None` also if it is not loaded.
     #[must_use]
     pub fn first(&self) -> Option<&OwnedMessage> {
         if let Some(paged) = &self.paged {
@@ -124,7 +125,7 @@ impl Pending {
         }
     }
 
-    /// Takes the message that is to be delivered next, if it is loaded.
+    /// Removes the next message to deliver, if it is loaded.
     pub fn pop(&mut self) -> Option<OwnedMessage> {
         if self.paged.is_some() {
             return self.pop_of_paged();
@@ -145,14 +146,14 @@ impl Pending {
         })
     }
 
-    /// Takes the loaded message at this place, unless it is delayed.
+    /// Removes the loaded message at this place, unless it is delayed.
     pub(super) fn take(&mut self, seq: u64) -> Option<OwnedMessage> {
         let stored = self.remove(seq)?;
         self.forget(&stored);
         Some(stored)
     }
 
-    /// Takes any loaded message, delayed ones last.
+    /// Removes any loaded message, delayed ones last.
     pub fn pop_any(&mut self) -> Option<OwnedMessage> {
         self.pop().or_else(|| {
             let (_, stored) = self.delayed.pop_first()?;
@@ -161,12 +162,12 @@ impl Pending {
         })
     }
 
-    /// Gives the room of an empty queue back.
+    /// Frees the memory of an empty queue.
     pub fn shrink(&mut self) {
         self.fresh.shrink();
     }
 
-    /// When the next delay or the next message ends.
+    /// The time at which the next delay ends or the next message expires.
     #[must_use]
     pub fn next_ms(&self) -> Option<u64> {
         let delayed = self.delayed.first_key_value().map(|((at_ms, _), _)| *at_ms);
@@ -174,8 +175,8 @@ impl Pending {
         delayed.into_iter().chain(expiring).min()
     }
 
-    /// Ends the delays that are over, and takes out what has expired; no more than `messages_max`, whose number is
-    /// returned. What is left is due at once.
+    /// Ends the delays that are over, and removes expired messages; at most `messages_max`, whose number is returned.
+    /// The rest is due at once.
     pub fn advance(&mut self, now_ms: u64, messages_max: usize, expired: &mut Vec<OwnedMessage>) -> usize {
         let mut done = 0;
         while done < messages_max
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_stands_at_its_old_place() {
+    fn a_requeued_message_is_at_its_old_place() {
         let mut pending = Pending::default();
         (1..=5).for_each(|seq| _ = pending.push(stored(seq, 0)));
         let out: Vec<OwnedMessage> = (0..3).filter_map(|_| pending.pop()).collect();
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_with_a_place_of_its_own_stands_there() {
+    fn a_message_with_a_reserved_place_is_at_that_place() {
         let mut pending = Pending::default();
         [5, 6, 2, 3, 9, 7]
             .into_iter()
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delayed_message_holds_nobody_up() {
+    fn a_delayed_message_does_not_block_others() {
         let mut pending = Pending::default();
         (1..=3).for_each(|seq| _ = pending.push(stored(seq, 0)));
         let first = pending.pop().expect("three wait");
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expires_is_taken_out_wherever_it_stands() {
+    fn expired_messages_are_removed_from_every_list() {
         for count in [4_u64, 100] {
             let mut pending = Pending::default();
             (1..=count)
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn many_that_wait_have_room_for_a_page_more_and_none_of_them_moves() {
+    fn many_pending_messages_reserve_at_most_one_page_more_and_do_not_move() {
         let mut pending = Pending::default();
         let page = PagedDeque::<OwnedMessage>::PAGE as u64;
         (1..=page).for_each(|seq| _ = pending.push(stored(seq, 0)));
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_room_of_those_that_expire_is_given_back() {
+    fn the_memory_of_expired_messages_is_freed() {
         let mut pending = Pending::default();
         for seq in 1..=10_000 {
             pending.push(stored(seq, if matches!(seq, 1 | 5000 | 10_000) { 0 } else { 10 + seq }));

@@ -5,8 +5,8 @@
 //! queue is dispatched again: whenever a message or a consumer has come or gone. Messages behind a place that is kept for a
 //! transaction are not offered.
 //!
-//! No setting gives a queue a [`Pick`] yet; tests do. Theirs walk through all waiting messages for each delivery; one for
-//! users needs an index.
+//! No setting gives a queue a [`Pick`] yet; only tests do. Their implementations walk through all pending messages for
+//! each delivery; an implementation for users needs an index.
 
 use std::fmt::Debug;
 
@@ -28,7 +28,7 @@ pub trait Pick: Debug + Send {
     ) -> Option<u64>;
 }
 
-/// How one queue picks.
+/// The state of a queue with a [`Pick`].
 #[derive(Debug)]
 pub(super) struct Picking {
     pick: Box<dyn Pick>,
@@ -37,7 +37,7 @@ pub(super) struct Picking {
 }
 
 impl Home {
-    /// Sets what decides which messages of a queue are delivered.
+    /// Sets the [`Pick`] of a queue.
     #[cfg(test)]
     pub fn pick_by(&mut self, key: QueueKey, pick: impl Pick + 'static) {
         if let Some(queue) = self.queues.get_mut(key) {
@@ -102,7 +102,7 @@ impl Home {
         queue.pending.take(picked?)
     }
 
-    /// Keeps a consumer out of the ring for which no message was suitable; a pattern if that is so for all its consumers.
+    /// Removes a consumer without a suitable message from the ring; a pattern if that is so for all its consumers.
     fn stand_aside(&mut self, key: QueueKey, taker: Taker, picking: &mut Picking, misses: &mut usize) {
         *misses += 1;
         let Some(queue) = self.queues.get_mut(key) else { return };
@@ -117,7 +117,7 @@ impl Home {
         }
     }
 
-    /// The consumers of a pattern have changed: what waits may suit others.
+    /// Makes a pattern whose consumers have changed ready again: messages may suit other consumers.
     pub(super) fn pick_again(&mut self) {
         if self.picks {
             self.sweep_all();

@@ -18,7 +18,7 @@ struct OnDisk {
     sender: u64,
     plain: bool,
     persistent: bool,
-    /// It was kept, not only paged out.
+    /// Whether it was kept, not only paged out.
     is_kept: bool,
     grouped: bool,
     failures_max: u16,
@@ -50,7 +50,7 @@ impl OnDisk {
     }
 }
 
-/// What the handles of the store share.
+/// The state that the handles of the store share.
 #[derive(Debug)]
 struct Disk {
     records: BTreeMap<RecordId, OnDisk>,
