@@ -8,8 +8,8 @@ use stompica_proto::encode::Offender;
 use super::Owners;
 use super::mail::{AnswerNote, ConsumerNote, HomeNote, MemoryNote, Note, ReplayNote, TransactionNote};
 use super::types::{Delivery, Effect, Progress};
-use crate::ids::{QueueKey, ShardId};
-use crate::requester::Requester;
+use crate::ids::{ConnKey, QueueKey, ShardId};
+use crate::requester::{AnswerTo, Requester};
 use crate::timer::Due;
 
 /// The visits that a delivery to a consumer counts as: the table of its unacknowledged deliveries may be new, or grow.
@@ -106,6 +106,14 @@ impl Owners<'_> {
         }
         let shard = ShardId(next.trailing_zeros() as u8);
         self.notes.tell(shard, AnswerNote::RoundTrip(requester, Some(next & !shard.bit())));
+    }
+
+    /// Asks the shards that messages were sent to whether their stores keep them, unless they have yet to answer.
+    pub(crate) fn ask_for_moved(&mut self) {
+        if let Some(shards) = self.queues.home.store.ask_for_moved() {
+            let to = AnswerTo { shard: self.turn.id, conn: ConnKey::NONE, token: 0, awaited: true };
+            self.saved(to.requester(), shards);
+        }
     }
 
     /// Answers the frames whose calls of the store are safe.

@@ -77,6 +77,9 @@ impl Shard {
 
     fn read_answer_note(&mut self, from: ShardId, note: AnswerNote) {
         match note {
+            AnswerNote::Applied(ConnKey::NONE, _) | AnswerNote::Refused(ConnKey::NONE, ..) => {
+                self.queues.home.store.moved_is_saved();
+            }
             AnswerNote::Applied(conn, token) => self.connections.applied(&mut self.turn, conn, token),
             AnswerNote::Reserved(conn, token, places) => {
                 if self.command().is_deciding(conn, token) {
@@ -153,9 +156,7 @@ impl Shard {
         if !self.deliveries.round_trips.is_empty() {
             self.delivery().answer_round_trips();
         }
-        if self.deliveries.round_trips.is_empty() {
-            self.queues.home.store.forget_moved();
-        }
+        self.queue().ask_for_moved();
         if self.queues.home.store.is_waited_for() {
             self.queue().answer_saved();
         }

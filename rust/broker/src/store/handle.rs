@@ -31,6 +31,8 @@ pub struct Handle {
     concerned: u64,
     /// Other shards that were sent messages which this store keeps until their stores keep them, as bits.
     moved: u64,
+    /// The shards that were asked to answer when their stores keep the messages sent to them, as bits.
+    asked: u64,
     /// Answers, in the order of the positions that they wait for.
     waiting: VecDeque<Waiting>,
     failure: Option<ProtocolError>,
@@ -47,6 +49,7 @@ impl Handle {
             store,
             concerned: 0,
             moved: 0,
+            asked: 0,
             waiting: VecDeque::new(),
             failure: None,
         }
@@ -172,16 +175,26 @@ impl Handle {
         }
     }
 
-    /// The other shards that messages were sent to.
+    /// The other shards that messages were sent to, until their stores keep them.
     #[must_use]
     pub fn moved(&self) -> u64 {
-        self.moved
+        self.moved | self.asked
     }
 
-    /// Forgets these shards, because no answer waits for their stores.
+    /// The shards to ask whether their stores keep the messages sent to them. All are asked together, and again only
+    /// after their answer.
     #[inline]
-    pub fn forget_moved(&mut self) {
-        self.moved = 0;
+    pub fn ask_for_moved(&mut self) -> Option<u64> {
+        if self.moved == 0 || self.asked != 0 {
+            return None;
+        }
+        self.asked = take(&mut self.moved);
+        Some(self.asked)
+    }
+
+    /// The stores of the shards that were asked keep the messages, or one of them has failed.
+    pub fn moved_is_saved(&mut self) {
+        self.asked = 0;
     }
 
     /// Whether some calls are not safe yet.
@@ -189,9 +202,11 @@ impl Handle {
         self.is_durable && !self.store.safe().is_ok_and(|safe| safe >= self.position)
     }
 
-    /// Whether no answer waits, and no call can still become safe.
+    /// Whether no answer waits, and no call can still become safe, here or at shards that messages were sent to.
     pub fn is_settled(&mut self) -> bool {
-        self.waiting.is_empty() && self.store.safe().map_or(true, |safe| safe >= self.position)
+        self.waiting.is_empty()
+            && self.moved() == 0
+            && self.store.safe().map_or(true, |safe| safe >= self.position)
     }
 
     /// Makes an answer wait until all calls so far are safe; then the shards `next` are asked, as bits.
@@ -327,18 +342,31 @@ mod tests {
     }
 
     #[test]
-    fn concerned_shards_are_reset_by_each_frame_and_moved_messages_by_the_last_answer() {
+    fn concerned_shards_are_reset_by_each_frame() {
         let mut handle = Handle::new(Journal::default().handle());
         handle.concern(0b10);
         handle.concern(0b100);
-        handle.moves(0b1000);
         assert_eq!(handle.take_concerned(), 0b110);
         assert_eq!(handle.take_concerned(), 0);
         handle.concern(0b10);
         handle.begin();
-        assert_eq!((handle.take_concerned(), handle.moved()), (0, 0b1000));
-        handle.forget_moved();
-        assert_eq!(handle.moved(), 0);
+        assert_eq!(handle.take_concerned(), 0);
+    }
+
+    #[test]
+    fn shards_that_messages_were_sent_to_are_asked_together_and_again_after_their_answer() {
+        let mut handle = Handle::new(Journal::default().handle());
+        assert_eq!(handle.ask_for_moved(), None);
+        handle.moves(0b10);
+        handle.moves(0b100);
+        assert_eq!(handle.ask_for_moved(), Some(0b110));
+        handle.moves(0b1000);
+        assert_eq!((handle.ask_for_moved(), handle.moved()), (None, 0b1110));
+        handle.moved_is_saved();
+        assert_eq!((handle.moved(), handle.is_settled()), (0b1000, false));
+        assert_eq!(handle.ask_for_moved(), Some(0b1000));
+        handle.moved_is_saved();
+        assert!(handle.moved() == 0 && handle.is_settled());
     }
 
     #[test]
