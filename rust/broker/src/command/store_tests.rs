@@ -1,6 +1,6 @@
 //! Answers of commands that wait for a durable store, alone: the test decides what is safe.
 
-use super::fixture::{Fixture, config};
+use super::fixture::{Fixture, RECEIPT, config};
 use crate::connection::Effect;
 use crate::delivery::fixture::{OTHER, OWN};
 use crate::ids::ConnKey;
@@ -8,8 +8,6 @@ use crate::queue::mail::{AnswerNote, HomeNote, Note};
 use crate::requester::Requester;
 use crate::store::double::Journal;
 use crate::store::handle::Handle;
-
-const RECEIPT: &str = "RECEIPT\nreceipt-id:r\n\n\0";
 
 /// A shard with a store, and a client.
 fn fixture() -> (Fixture, Journal, ConnKey) {
@@ -21,6 +19,14 @@ fn fixture() -> (Fixture, Journal, ConnKey) {
 
 fn send(fixture: &mut Fixture, key: ConnKey, destination: &str, headers: &str) {
     fixture.send(key, &format!("SEND\ndestination:{destination}\npersistent:true\n{headers}\nx"));
+}
+
+/// The same after the client has sent a message with these headers to a queue of this shard; and the queue.
+fn with_sent(headers: &str) -> (Fixture, Journal, ConnKey, String) {
+    let (mut fixture, journal, key) = fixture();
+    let queue = fixture.name_at(OWN, "/queue/");
+    send(&mut fixture, key, &queue, headers);
+    (fixture, journal, key, queue)
 }
 
 /// Answers the frames that waited for the store.
@@ -39,9 +45,7 @@ fn round_trip(fixture: &mut Fixture) -> Requester {
 
 #[test]
 fn a_receipt_waits_for_the_own_store() {
-    let (mut fixture, journal, key) = fixture();
-    let queue = fixture.name_at(OWN, "/queue/");
-    send(&mut fixture, key, &queue, "receipt:r\n");
+    let (mut fixture, journal, key, queue) = with_sent("receipt:r\n");
     answer_saved(&mut fixture);
     assert_eq!((fixture.waiting(&queue), fixture.sent_to(key).as_str()), (1, ""));
     journal.save_all();
@@ -51,9 +55,7 @@ fn a_receipt_waits_for_the_own_store() {
 
 #[test]
 fn a_frame_that_tells_the_store_nothing_does_not_wait() {
-    let (mut fixture, _, key) = fixture();
-    let queue = fixture.name_at(OWN, "/queue/");
-    send(&mut fixture, key, &queue, "");
+    let (mut fixture, _, _, queue) = with_sent("");
     let other = fixture.client();
     fixture.send(other, &format!("SEND\ndestination:{queue}\nreceipt:r\n\nx"));
     assert_eq!(fixture.sent_to(other), RECEIPT);
@@ -61,9 +63,7 @@ fn a_frame_that_tells_the_store_nothing_does_not_wait() {
 
 #[test]
 fn a_store_that_fails_turns_the_receipt_into_an_error() {
-    let (mut fixture, journal, key) = fixture();
-    let queue = fixture.name_at(OWN, "/queue/");
-    send(&mut fixture, key, &queue, "receipt:r\n");
+    let (mut fixture, journal, key, _) = with_sent("receipt:r\n");
     journal.fail();
     answer_saved(&mut fixture);
     assert_eq!(fixture.error_to(key), "E-MEMORY");

@@ -184,10 +184,16 @@ mod tests {
         assert!(answered(upgrade, false).starts_with("HTTP/1.1 426"), "the version is unknown");
     }
 
+    /// Two connections, the first of which speaks HTTP.
+    fn http_and_stomp() -> (Connections, Vec<ConnKey>, Turn) {
+        let (mut connections, keys) = connections(2);
+        connections.table.get_mut(keys[0]).expect("an open connection").protocol.transport = Transport::Http;
+        (connections, keys, turn(Config::default()))
+    }
+
     #[test]
     fn a_connection_too_many_is_refused_in_its_own_protocol() {
-        let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));
-        connections.table.get_mut(keys[0]).expect("an open connection").protocol.transport = Transport::Http;
+        let (mut connections, keys, mut turn) = http_and_stomp();
         for (key, start) in keys.into_iter().zip(["HTTP/1.1 503", "ERROR\n"]) {
             connections.refuse(&mut turn, key);
             connections.write_last(&mut turn, key);
@@ -208,8 +214,7 @@ mod tests {
 
     #[test]
     fn a_request_that_does_not_come_in_time_gets_408_and_a_stomp_client_an_error() {
-        let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));
-        connections.table.get_mut(keys[0]).expect("an open connection").protocol.transport = Transport::Http;
+        let (mut connections, keys, mut turn) = http_and_stomp();
         for (key, start) in keys.into_iter().zip(["HTTP/1.1 408", "ERROR\n"]) {
             connections.time_out_login(&mut turn, key);
             connections.write_last(&mut turn, key);

@@ -3,16 +3,14 @@
 use std::mem::take;
 use std::sync::Arc;
 
-use stompica_proto::encode::Message;
-
 use super::super::notes::Notes;
-use super::super::pick::tests::Priority;
+use super::super::pick::tests::{Priority, credit, message, subscriber};
 use super::super::queues::Queues;
 use super::super::stale::StaleCounts;
 use super::super::types::{Credit, Delivery, GivenBack, Progress, Refusal};
 use super::*;
 use crate::config::Config;
-use crate::ids::{ConsumerKey, ShardId, Subscriber, SubscriptionKey};
+use crate::ids::{ConsumerKey, ShardId};
 use crate::log::LogQueue;
 use crate::message::held_bytes;
 use crate::router::Router;
@@ -102,26 +100,6 @@ impl World {
     fn queue(&self, key: QueueKey) -> &Queue {
         self.home.queue(key).expect("a queue")
     }
-}
-
-fn message(body: &str) -> OwnedMessage {
-    let body = body.as_bytes();
-    OwnedMessage::new(&Message {
-        destination: b"/queue/a",
-        id: b"i",
-        sender: 7,
-        headers: b"h:v\n",
-        plain: true,
-        body,
-    })
-}
-
-fn subscriber(number: u32) -> Subscriber {
-    Subscriber { shard: ShardId(0), key: SubscriptionKey { index: number, generation: 1 } }
-}
-
-fn credit(messages: i64) -> Credit {
-    Credit { messages, bytes: Credit::UNLIMITED }
 }
 
 fn bodies(deliveries: &[Delivery]) -> Vec<usize> {

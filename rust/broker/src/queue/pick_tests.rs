@@ -130,23 +130,23 @@ impl World {
     }
 }
 
-fn message(body: &str) -> OwnedMessage {
+pub(in crate::queue) fn message(body: &str) -> OwnedMessage {
     let body = body.as_bytes();
     OwnedMessage::new(&Message {
         destination: b"/queue/a",
         id: b"i",
-        sender: 0,
-        headers: b"",
+        sender: 7,
+        headers: b"h:v\n",
         plain: true,
         body,
     })
 }
 
-fn subscriber(number: u32) -> Subscriber {
+pub(in crate::queue) fn subscriber(number: u32) -> Subscriber {
     Subscriber { shard: ShardId(0), key: SubscriptionKey { index: number, generation: 1 } }
 }
 
-fn credit(messages: i64) -> Credit {
+pub(in crate::queue) fn credit(messages: i64) -> Credit {
     Credit { messages, bytes: Credit::UNLIMITED }
 }
 

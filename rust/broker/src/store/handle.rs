@@ -270,12 +270,18 @@ mod tests {
             .collect()
     }
 
-    #[test]
-    fn an_answer_waits_until_earlier_calls_are_safe() {
+    /// A store that has not saved a message yet, for which the requester with token 1 waits.
+    fn with_waiting() -> (Journal, Handle) {
         let journal = Journal::default();
         let mut handle = Handle::new(journal.handle());
         handle.keep(b"/queue/a", &mut persistent());
         handle.hold(requester(1), 0);
+        (journal, handle)
+    }
+
+    #[test]
+    fn an_answer_waits_until_earlier_calls_are_safe() {
+        let (journal, mut handle) = with_waiting();
         handle.keep(b"/queue/a", &mut persistent());
         handle.hold(requester(2), 0b100);
         handle.hold(requester(3), 0);
@@ -290,10 +296,7 @@ mod tests {
 
     #[test]
     fn a_failed_store_answers_everything_with_its_failure() {
-        let journal = Journal::default();
-        let mut handle = Handle::new(journal.handle());
-        handle.keep(b"/queue/a", &mut persistent());
-        handle.hold(requester(1), 0);
+        let (journal, mut handle) = with_waiting();
         journal.fail();
         assert!(handle.is_behind(), "calls of a failed store are never safe");
         assert_eq!(answers(&mut handle), [(1, Err("the store has failed".to_owned()))]);
