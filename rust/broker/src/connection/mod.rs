@@ -22,6 +22,7 @@ pub mod output;
 pub mod overdue;
 pub mod parked;
 pub mod pausing;
+pub mod pending_copies;
 pub mod pending_range;
 pub mod pending_writes;
 pub mod protocol;
@@ -43,6 +44,7 @@ use stompica_proto::HeaderSpan;
 use self::conn::Conns;
 use self::login::Logins;
 use self::pausing::Parking;
+use self::pending_copies::PendingCopies;
 use self::pending_range::PendingRange;
 use self::transaction::{Commit, Transactions};
 use self::unfinished::Unfinished;
@@ -101,6 +103,8 @@ pub struct Connections {
     pub chunks: ChunkPool,
     /// Frames of a group that its members' outboxes do not refer to yet.
     pub pending_range: Option<PendingRange>,
+    /// Messages that are not yet copied for each of their receivers.
+    pub pending_copies: PendingCopies,
     /// Hashes subscription ids in the tables of connections.
     pub subscription_hasher: foldhash::fast::RandomState,
     /// The last token that was assigned to a frame.
@@ -134,6 +138,7 @@ impl Default for Connections {
             unfinished: Unfinished::default(),
             chunks: ChunkPool::default(),
             pending_range: None,
+            pending_copies: PendingCopies::default(),
             subscription_hasher: foldhash::fast::RandomState::default(),
             next_token: 0,
             effects: VecDeque::new(),

@@ -29,9 +29,12 @@ pub struct PendingRange {
 }
 
 impl Connections {
-    /// Ends the pending range: its frames are queued for all members.
+    /// Copies the pending messages for their receivers, and queues the frames of the pending range for all members.
     #[inline]
     pub fn distribute(&mut self, turn: &mut Turn) {
+        if !self.pending_copies.is_empty() {
+            self.distribute_copies(turn);
+        }
         if let Some(range) = self.pending_range.take() {
             self.distribute_to(turn, &range.members, range.chunk, range.start, range.end);
         }

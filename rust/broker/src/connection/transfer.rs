@@ -3,15 +3,18 @@
 //! The bytes of one read are decoded in place, in the shard's buffer. The connection keeps only the rest that remains
 //! when the turn ends, a frame has to wait, or a frame is incomplete.
 
+use std::io;
+
 use stompica_proto::transport::{Sniffed, sniff};
 
 use super::Connections;
-use super::conn::{Phase, Transport};
+use super::conn::{Conn, Phase, Transport};
 use super::outbox::Flushed;
 use super::output::Flush;
 use super::pausing::Pause;
 use super::socket::Received;
 use crate::ids::ConnKey;
+use crate::message::chunk::ChunkPool;
 use crate::report::stages::Stage;
 use crate::turn::Turn;
 
@@ -40,6 +43,38 @@ pub struct Progress {
     pub pulls: bool,
     /// Publishers are paused, because the outbox was full.
     pub was_full: bool,
+}
+
+impl Conn {
+    /// Writes as much of the outbox as the socket takes. Returns what is left, and the number of bytes written.
+    fn write(&mut self, chunks: &mut ChunkPool, turn: &mut Turn) -> (io::Result<Flushed>, u64) {
+        let before = self.output.outbox.written();
+        let began = turn.stages.begin(Stage::Write);
+        let flushed = self.output.outbox.flush(chunks, &mut self.socket);
+        turn.stages.end(Stage::Write, began);
+        let written = self.output.outbox.written() - before;
+        if written > 0 {
+            self.output.written_ms = turn.now_ms;
+            turn.counters.bytes_out += written;
+            turn.counters.writes += 1;
+        }
+        (flushed, written)
+    }
+
+    /// Writes MESSAGEs before the end of the turn, unless this has effects beyond the connection. Returns whether
+    /// everything is written.
+    pub(super) fn write_early(&mut self, chunks: &mut ChunkPool, turn: &mut Turn) -> bool {
+        // A RECEIPT must not be sent before the turn's batch is posted.
+        let has_no_effects = self.output.outbox.answer_bytes() == 0
+            && self.output.full_since_ms.is_none()
+            && self.output.deferred.is_none()
+            && self.pending_writes.is_none()
+            && self.pulls.is_none()
+            && self.life.is_open()
+            && !self.wait.is_on();
+        // An error will occur again at the regular flush.
+        has_no_effects && matches!(self.write(chunks, turn), (Ok(Flushed::Drained), _))
+    }
 }
 
 impl Connections {
@@ -183,20 +218,11 @@ impl Connections {
         if conn.life.phase == Phase::Leaving {
             return Progress::default(); // its last frames are sent after its subscriptions are removed
         }
-        let before = conn.output.outbox.written();
-        let began = turn.stages.begin(Stage::Write);
-        let flushed = conn.output.outbox.flush(&mut self.chunks, &mut conn.socket);
-        turn.stages.end(Stage::Write, began);
-        let written = conn.output.outbox.written() - before;
-        if written > 0 {
-            conn.output.written_ms = turn.now_ms;
-            if conn.output.full_since_ms.is_some() || !conn.life.is_open() || conn.wait.is_on() {
-                conn.look_at_socket(turn.now_ms); // its progress may be needed
-            }
-            turn.counters.bytes_out += written;
-            turn.counters.writes += 1;
-        }
+        let (flushed, written) = conn.write(&mut self.chunks, turn);
         let waits = conn.wait.is_on();
+        if written > 0 && (conn.output.full_since_ms.is_some() || !conn.life.is_open() || waits) {
+            conn.look_at_socket(turn.now_ms); // its progress may be needed
+        }
         let mut progress = Progress {
             may_settle: written > 0 && conn.pending_writes.is_some(),
             has_deferred: conn.output.deferred.is_some(),

@@ -10,6 +10,7 @@
 //! Operations that need several owners are methods of [`Owners`].
 
 pub mod admission;
+mod copies;
 pub mod deferred;
 pub mod deliver;
 mod dispatch;

@@ -126,6 +126,20 @@ impl ChunkPool {
         (start, end)
     }
 
+    /// Appends frames until the chunk is full; returns their range. `write` writes one at a time, and returns false if
+    /// there is none.
+    #[inline]
+    pub fn append_all(&mut self, id: ChunkId, mut write: impl FnMut(&mut Vec<u8>) -> bool) -> (u32, u32) {
+        let Chunk { bytes, frame_ends, .. } = &mut self.chunks[id.0 as usize];
+        let start = bytes.len() as u32;
+        while bytes.len() < CHUNK_BYTES && write(bytes) {
+            frame_ends.push(bytes.len() as u32);
+        }
+        let end = bytes.len() as u32;
+        self.chunks[id.0 as usize].count(&mut self.held_bytes);
+        (start, end)
+    }
+
     /// Copies a range of whole frames from one chunk to another; returns its range there.
     pub fn copy(&mut self, from: ChunkId, start: u32, end: u32, to: ChunkId) -> (u32, u32) {
         debug_assert_ne!(from, to, "a chunk is copied into another");

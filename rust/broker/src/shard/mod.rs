@@ -10,8 +10,8 @@
 //!
 //! Invariants: a turn ends when its [`Budget`] is used up, and the rest of the input stays in its connection; frames
 //! are encoded in the order of arrival; before anything else is appended to an outbox, the [pending
-//! range](crate::connection::pending_range) is distributed; readiness is remembered until a read or write finds the
-//! socket drained.
+//! range](crate::connection::pending_range) and the [pending copies](crate::connection::pending_copies) are distributed;
+//! readiness is remembered until a read or write finds the socket drained.
 
 mod deadline;
 mod drain;
@@ -201,6 +201,7 @@ impl Shard {
         self.flush();
         self.act_on_outboxes();
         self.run_all_effects();
+        self.connections.distribute(&mut self.turn);
         self.post();
         self.delivery().close_idle_groups();
         self.router.trim();

@@ -17,6 +17,8 @@ mod ack_tests;
 #[cfg(test)]
 mod bounds_tests;
 #[cfg(test)]
+mod copies_tests;
+#[cfg(test)]
 mod credit_tests;
 #[cfg(test)]
 mod diag_tests;

@@ -8,6 +8,7 @@
 //! is the sum of the ranges. Adjacent ranges merge, so that a burst to one topic costs one entry and one `writev`
 //! element.
 
+mod copies;
 pub mod drop_notice;
 mod positions;
 mod write_markers;

@@ -1,0 +1,20 @@
+//! Hot path: appends many messages for one connection alone.
+
+use super::Outbox;
+use crate::message::chunk::{ChunkPool, Kind};
+
+impl Outbox {
+    /// Appends MESSAGEs for this connection alone. `write` writes one at a time, and returns false if there is none.
+    #[inline]
+    pub fn append_messages(&mut self, pool: &mut ChunkPool, mut write: impl FnMut(&mut Vec<u8>) -> bool) {
+        loop {
+            let chunk = self.private_chunk(pool);
+            let (start, end) = pool.append_all(chunk, &mut write);
+            if start == end {
+                return;
+            }
+            self.bytes += (end - start) as usize;
+            self.push_private(pool, chunk, start, end, Kind::Message);
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Hot path: collects consecutive messages of which each receiver gets a copy of its own.
+
+use stompica_proto::Version;
+use stompica_proto::encode::Message;
+
+use super::Owners;
+use super::deliver::SUFFIX_BODY_MAX;
+use crate::connection::pending_copies::Source;
+use crate::ids::ConnKey;
+use crate::router::group::GroupIndex;
+use crate::router::reach::Reach;
+
+impl Owners<'_> {
+    /// Adds a message to [`PendingCopies`](crate::connection::pending_copies::PendingCopies), or returns false if its
+    /// receivers are to get it at once. It is a function of its own, so that messages to one group need no room for it
+    /// on the stack.
+    #[inline(never)]
+    pub(super) fn collect_for_copies(&mut self, message: &Message<'_>, reach: &Reach) -> bool {
+        let Some(group) = reach.group else { return false };
+        if reach.filters != 1
+            || reach.full > 0
+            || message.body.len() > SUFFIX_BODY_MAX
+            || self.takes_turns(message, reach)
+        {
+            return false;
+        }
+        let source = Source { filter: self.router.groups[group as usize].filter, groups: reach.groups };
+        if !self.connections.pending_copies.takes(source) {
+            self.connections.distribute(self.turn);
+            if !self.begin_to_collect(source) {
+                return false;
+            }
+        }
+        let Owners { turn, connections, deliveries, .. } = self;
+        let (copies, suffixes) = (&mut connections.pending_copies, &mut deliveries.suffixes);
+        let opcode = copies.has_websockets().then(|| suffixes.opcode(message.body));
+        for version in [Version::V1_0, Version::V1_1, Version::V1_2] {
+            if copies.uses(version) {
+                suffixes.prepare(message, version, &mut turn.counters.headers_left_out);
+                let [suffix, ..] = suffixes.of(message, version); // with a body this small, that is all
+                copies.add_suffix(version, suffix, opcode);
+            }
+        }
+        let (count, bytes) = copies.end_message();
+        turn.budget.copy(count, bytes);
+        true
+    }
+
+    /// Whether a run of messages has begun whose receivers allow to collect it.
+    fn begin_to_collect(&mut self, source: Source) -> bool {
+        if !self.connections.pending_copies.is_worthwhile(source, self.turn.number) {
+            return false;
+        }
+        let is_fit = self.add_receivers(source) && self.connections.pending_copies.is_fit();
+        if !is_fit {
+            self.connections.pending_copies.rule_out(self.turn.number);
+        }
+        is_fit
+    }
+
+    /// Adds the receivers of a source; false if some of them take messages only one by one, or if most groups have
+    /// several members, which share frames.
+    fn add_receivers(&mut self, source: Source) -> bool {
+        let Owners { turn, router, connections, .. } = self;
+        let groups: &[GroupIndex] = &router.filters[source.filter as usize].groups;
+        let copies = &mut connections.pending_copies;
+        copies.begin(source);
+        let mut receivers = 0;
+        for group in groups.iter().map(|index| &router.groups[*index as usize]) {
+            receivers += group.members.len();
+            if !group.takes_all() || receivers > 2 * groups.len() {
+                return false;
+            }
+            for member in &group.members[..] {
+                let conn = connections.table.member_mut(member.conn);
+                if !conn.has_room(turn.config.outbox_limit) || conn.output.dropped > 0 {
+                    return false;
+                }
+                let key = ConnKey { index: member.conn, generation: conn.generation };
+                copies.add_receiver(key, group.wire_format, &group.prefix);
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::config::{Config, SlowConsumer};
+    use crate::delivery::fixture::Fixture;
+    use crate::ids::ConnKey;
+    use crate::router::group::Place;
+
+    /// More than any test writes.
+    const ROOM: usize = 1 << 20;
+
+    /// Connections with these subscription ids to `/t`, whose sockets take nothing yet.
+    fn subscribers<const N: usize>(fixture: &mut Fixture, ids: [&str; N]) -> [ConnKey; N] {
+        ids.map(|id| {
+            let conn = fixture.connect(0);
+            fixture.subscribe(conn, "/t", id, None);
+            conn
+        })
+    }
+
+    fn is_pending(fixture: &Fixture) -> bool {
+        !fixture.connections.pending_copies.is_empty()
+    }
+
+    fn waiting_bytes(fixture: &Fixture, conn: ConnKey) -> usize {
+        fixture.connections.table.get(conn).expect("it is open").output.outbox.bytes()
+    }
+
+    #[test]
+    fn a_run_of_messages_is_collected_from_the_second_on() {
+        let mut fixture = Fixture::new(Config::default());
+        let conns = subscribers(&mut fixture, ["0", "1", "long-id"]);
+        fixture.deliver("/t", "a");
+        assert!(!is_pending(&fixture));
+        let one = waiting_bytes(&fixture, conns[0]);
+        fixture.deliver("/t", "b");
+        fixture.deliver("/t", "c");
+        assert!(is_pending(&fixture));
+        assert_eq!(waiting_bytes(&fixture, conns[0]), one);
+        assert_eq!(fixture.turn.budget.deliveries, 9);
+        for conn in conns {
+            assert_eq!(fixture.write(conn, ROOM), ["a", "b", "c"]);
+        }
+        assert!(!is_pending(&fixture));
+        assert_eq!(fixture.turn.counters.deliveries, 9);
+    }
+
+    #[test]
+    fn copied_bytes_count_half() {
+        let mut fixture = Fixture::new(Config::default());
+        let [conn, _] = subscribers(&mut fixture, ["0", "1"]);
+        fixture.deliver("/t", "a");
+        let (encoded, one) = (fixture.turn.budget.encoded, waiting_bytes(&fixture, conn));
+        assert_eq!(encoded, 2 * one);
+        fixture.deliver("/t", "b");
+        assert_eq!(fixture.turn.budget.encoded, encoded + one);
+    }
+
+    #[test]
+    fn messages_to_other_destinations_stay_in_order_with_those_collected() {
+        let mut fixture = Fixture::new(Config::default());
+        let conns = subscribers(&mut fixture, ["0", "1"]);
+        conns.iter().for_each(|conn| _ = fixture.subscribe(*conn, "/shared", "s", None));
+        fixture.subscribe(conns[0], "/single", "x", None);
+        let sent = [
+            ("/t", "a"),
+            ("/t", "b"),
+            ("/shared", "c"),
+            ("/t", "d"),
+            ("/t", "e"),
+            ("/shared", "f"),
+            ("/shared", "g"),
+            ("/t", "h"),
+            ("/t", "i"),
+            ("/single", "j"),
+            ("/t", "k"),
+        ];
+        for (topic, body) in sent {
+            fixture.deliver(topic, body);
+        }
+        let all: Vec<&str> = sent.iter().map(|(_, body)| *body).collect();
+        assert_eq!(fixture.write(conns[0], ROOM), all);
+        assert_eq!(fixture.write(conns[1], ROOM).concat(), "abcdefghik");
+    }
+
+    #[test]
+    fn messages_of_a_connection_with_two_subscriptions_are_not_collected() {
+        let mut fixture = Fixture::new(Config::default());
+        let [conn, _] = subscribers(&mut fixture, ["0", "1"]);
+        fixture.subscribe(conn, "/t", "2", None);
+        for body in ["a", "b", "c"] {
+            fixture.deliver("/t", body);
+            assert!(!is_pending(&fixture));
+        }
+        assert_eq!(fixture.write(conn, ROOM), ["a", "a", "b", "b", "c", "c"]);
+    }
+
+    #[test]
+    fn a_subscription_gets_what_was_sent_while_it_existed() {
+        let mut fixture = Fixture::new(Config::default());
+        let [stays, leaves] = [fixture.connect(0), fixture.connect(0)];
+        fixture.subscribe(stays, "/t", "0", None);
+        let key = fixture.subscribe(leaves, "/t", "1", None);
+        for body in ["a", "b"] {
+            fixture.deliver("/t", body);
+        }
+        assert!(is_pending(&fixture));
+        let Place::Topic { group, .. } = fixture.router.subscriptions[key.index as usize].place else {
+            panic!("a topic's")
+        };
+        fixture.owners().close_group(group);
+        fixture.router.unsubscribe(key.index);
+        // The number of groups is the same again.
+        let [joins] = subscribers(&mut fixture, ["2"]);
+        for body in ["c", "d"] {
+            fixture.deliver("/t", body);
+        }
+        assert_eq!(fixture.write(stays, ROOM), ["a", "b", "c", "d"]);
+        assert_eq!(fixture.write(leaves, ROOM), ["a", "b"]);
+        assert_eq!(fixture.write(joins, ROOM), ["c", "d"]);
+    }
+
+    #[test]
+    fn messages_to_a_full_outbox_are_deferred_in_order() {
+        let block = SlowConsumer::Block(Duration::from_secs(5));
+        let mut fixture =
+            Fixture::new(Config { outbox_limit: 150, slow_consumer: block, ..Config::default() });
+        let conns = subscribers(&mut fixture, ["0", "1"]);
+        let bodies = ["a", "b", "c", "d", "e", "f"];
+        for body in bodies {
+            fixture.deliver("/t", body);
+            fixture.connections.distribute(&mut fixture.turn);
+        }
+        assert!(fixture.connections.table.get(conns[0]).is_some_and(|conn| conn.output.deferred.is_some()));
+        for conn in conns {
+            let mut received = Vec::new();
+            while received.len() < bodies.len() {
+                let more = fixture.write(conn, ROOM);
+                assert!(!more.is_empty(), "{received:?}");
+                received.extend(more);
+            }
+            assert_eq!(received, bodies);
+        }
+    }
+
+    #[test]
+    fn a_large_outbox_that_was_empty_is_written_at_once_unless_an_answer_waits() {
+        let mut fixture = Fixture::new(Config::default());
+        let [taking, blocked, answered] = subscribers(&mut fixture, ["0", "1", "2"]);
+        for conn in [taking, answered] {
+            fixture.connections.table.get_mut(conn).expect("it is open").socket.script().room = ROOM;
+        }
+        fixture.deliver("/t", "a");
+        fixture.write(taking, ROOM);
+        fixture.write(answered, ROOM);
+        fixture.connections.control(&mut fixture.turn, answered, |out| out.extend_from_slice(b"RECEIPT"));
+        fixture.connections.dirty.clear();
+        let body = "x".repeat(1000);
+        for _ in 0..20 {
+            fixture.deliver("/t", &body);
+        }
+        assert!(is_pending(&fixture));
+        fixture.connections.distribute(&mut fixture.turn);
+        assert_eq!(waiting_bytes(&fixture, taking), 0);
+        assert!(waiting_bytes(&fixture, answered) > 20_000 && waiting_bytes(&fixture, blocked) > 20_000);
+        assert!(!fixture.connections.dirty.contains(&taking) && fixture.turn.counters.writes == 1);
+        assert_eq!(fixture.write(taking, ROOM), vec![body; 20]);
+    }
+}
