@@ -184,6 +184,12 @@ mod tests {
         assert!(answered(upgrade, false).starts_with("HTTP/1.1 426"), "the version is unknown");
     }
 
+    /// What a connection is sent before it ends.
+    fn last_told(connections: &mut Connections, turn: &mut Turn, key: ConnKey) -> String {
+        connections.write_last(turn, key);
+        told(connections, turn, key)
+    }
+
     /// Two connections, the first of which speaks HTTP.
     fn http_and_stomp() -> (Connections, Vec<ConnKey>, Turn) {
         let (mut connections, keys) = connections(2);
@@ -196,8 +202,7 @@ mod tests {
         let (mut connections, keys, mut turn) = http_and_stomp();
         for (key, start) in keys.into_iter().zip(["HTTP/1.1 503", "ERROR\n"]) {
             connections.refuse(&mut turn, key);
-            connections.write_last(&mut turn, key);
-            let told = told(&mut connections, &mut turn, key);
+            let told = last_told(&mut connections, &mut turn, key);
             assert!(told.starts_with(start) && told.contains("max_connections is"), "{told}");
         }
         connections.refuse(&mut turn, ConnKey::NONE);
@@ -217,8 +222,7 @@ mod tests {
         let (mut connections, keys, mut turn) = http_and_stomp();
         for (key, start) in keys.into_iter().zip(["HTTP/1.1 408", "ERROR\n"]) {
             connections.time_out_login(&mut turn, key);
-            connections.write_last(&mut turn, key);
-            assert!(told(&mut connections, &mut turn, key).starts_with(start));
+            assert!(last_told(&mut connections, &mut turn, key).starts_with(start));
         }
     }
 }

@@ -102,6 +102,15 @@ impl World {
     }
 }
 
+/// A work queue whose messages, so many, were paged out.
+fn with_paged_out(count: usize) -> (World, QueueKey) {
+    let mut world = World::new();
+    let queue = world.home.create(b"/queue/a", QueueKind::Work);
+    world.send(queue, count);
+    world.page_out();
+    (world, queue)
+}
+
 fn bodies(deliveries: &[Delivery]) -> Vec<usize> {
     let number = |delivery: &Delivery| String::from_utf8_lossy(delivery.stored.message().body).parse().ok();
     deliveries.iter().filter_map(number).collect()
@@ -218,10 +227,7 @@ fn many_messages_are_paged_out_in_portions_from_all_queues() {
 
 #[test]
 fn a_message_that_cannot_be_read_is_counted_and_those_behind_it_are_delivered() {
-    let mut world = World::new();
-    let queue = world.home.create(b"/queue/a", QueueKind::Work);
-    world.send(queue, 10);
-    world.page_out();
+    let (mut world, queue) = with_paged_out(10);
     world.store.damage(b"4");
     world.store.damage(b"9");
     world.home.attach(queue, subscriber(1), credit(100));
@@ -294,10 +300,7 @@ fn stubs_that_expire_are_forgotten_or_loaded_for_their_dead_letter_queue() {
 
 #[test]
 fn a_message_that_comes_back_is_delivered_at_its_place() {
-    let mut world = World::new();
-    let queue = world.home.create(b"/queue/a", QueueKind::Work);
-    world.send(queue, 10);
-    world.page_out();
+    let (mut world, queue) = with_paged_out(10);
     world.home.attach(queue, subscriber(1), credit(3));
     world.home.attach(queue, subscriber(2), credit(0));
     let mut held = world.dispatch();
