@@ -1,4 +1,4 @@
-//! Who consumes what: subscriptions that come and go, queues that match a pattern.
+//! Consumers of queues and patterns: they are added and removed, and queues are matched with patterns.
 
 use std::hash::BuildHasher as _;
 
@@ -7,7 +7,7 @@ use super::home::Home;
 use super::types::{Consumed, Consumer, Credit, FIRST_SEQ, Queue, Taker};
 use crate::ids::{ConsumerKey, PatternKey, QueueKey, Subscriber};
 
-/// Lists of consumers drop those that have left once they are this much longer than necessary.
+/// Lists of consumers drop removed ones once they are this much longer than necessary.
 pub(super) const STALE_MAX: usize = 32;
 
 impl Home {
@@ -22,8 +22,8 @@ impl Home {
         key
     }
 
-    /// Adds a consumer of every queue that a pattern matches, now or later, with its share of credit. What waits in
-    /// queues that are there already reaches it as [`Home::proceed`] comes to them, if the pattern is new.
+    /// Adds a consumer of all queues that match a pattern, now or later, with its share of credit. If the pattern is
+    /// new, pending messages of existing queues reach it when [`Home::proceed`] visits them.
     pub fn attach_pattern(&mut self, pattern: &[u8], subscriber: Subscriber, credit: Credit) -> ConsumerKey {
         let generation = self.patterns.generation;
         let pattern = self.patterns.add(pattern, &self.rules);
@@ -40,13 +40,13 @@ impl Home {
         key
     }
 
-    /// Whether a subscription consumes anything here.
+    /// Whether a subscription consumes a queue or a pattern here.
     #[must_use]
     pub fn has_consumer(&self, subscriber: Subscriber) -> bool {
         self.consumer_of(subscriber).is_some()
     }
 
-    /// What a subscription consumes here.
+    /// The source that a subscription consumes here.
     pub(super) fn consumer_of(&self, subscriber: Subscriber) -> Option<ConsumerKey> {
         self.by_subscriber.find(self.hasher.hash_one(subscriber), |key| {
             self.consumers.get(key).is_some_and(|consumer| consumer.subscriber == subscriber)
@@ -60,25 +60,25 @@ impl Home {
         key
     }
 
-    /// How many subscriptions consume a queue.
+    /// The number of subscriptions that consume a queue.
     #[must_use]
     pub fn consumers_of(&self, queue: &Queue) -> u32 {
         let of_patterns = queue.patterns.iter().filter_map(|key| self.patterns.get(*key));
         queue.exact + of_patterns.map(|pattern| pattern.consumers).sum::<u32>()
     }
 
-    /// Whether anybody consumes a queue, by a pattern that has just come as well.
+    /// Whether a queue has a consumer, including consumers of patterns that were just added.
     pub fn is_consumed(&mut self, key: QueueKey) -> bool {
         self.match_patterns(key);
         self.queues.get(key).is_some_and(|queue| queue.exact > 0 || !queue.patterns.is_empty())
     }
 
-    /// Whether a queue is a worker topic without consumers: it takes no message.
+    /// Whether a queue is a worker topic without consumers: then it accepts no message.
     pub(super) fn is_unmatched(&mut self, key: QueueKey) -> bool {
         self.queues.get(key).is_some_and(|queue| queue.kind == QueueKind::Worker) && !self.is_consumed(key)
     }
 
-    /// Brings what a queue knows of patterns up to date.
+    /// Updates the patterns that a queue knows.
     pub(super) fn match_patterns(&mut self, key: QueueKey) {
         let Some(queue) = self.queues.get_mut(key) else { return };
         if queue.patterns_as_of == self.patterns.generation {
@@ -109,8 +109,8 @@ impl Home {
         self.touch(key);
     }
 
-    /// Lets patterns take from a queue. Each queue begins its round at another consumer, so that many queues with few
-    /// messages each are shared evenly too.
+    /// Lets the consumers of patterns take messages of a queue. Each queue begins its round at another consumer, so
+    /// that many queues with few messages each are shared evenly, too.
     fn join_in_turn(&mut self, key: QueueKey, new: &[PatternKey]) {
         let Some(queue) = self.queues.get_mut(key) else { return };
         let size = |key: &PatternKey| self.patterns.get(*key).map_or(0, |pattern| pattern.consumers as usize);
@@ -137,7 +137,7 @@ impl Home {
         }
     }
 
-    /// Removes a consumer. What it holds is its own shard's to give back.
+    /// Removes a consumer. Its own shard returns its deliveries.
     pub fn detach(&mut self, subscriber: Subscriber) {
         let Some(key) = self.consumer_of(subscriber) else { return };
         self.by_subscriber.remove(self.hasher.hash_one(subscriber), |other| other == key);
@@ -160,7 +160,7 @@ impl Home {
             });
         }
         if picks {
-            self.touch(key); // its messages may suit others
+            self.touch(key); // its messages may suit other consumers
         }
         self.release_unmatched(key);
         if self.queues.get(key).is_some_and(Queue::is_idle) {
@@ -181,14 +181,14 @@ impl Home {
         self.pick_again();
     }
 
-    /// Delivers only what goes ahead of all others, until [`Home::let_live_pass`].
+    /// Delivers only messages that precede all others, until [`Home::let_live_pass`].
     pub fn hold_live_back(&mut self, key: QueueKey) {
         if let Some(queue) = self.queues.get_mut(key) {
             queue.barriers.insert(FIRST_SEQ - 1);
         }
     }
 
-    /// Delivers everything again.
+    /// Delivers all messages again.
     pub fn let_live_pass(&mut self, key: QueueKey) {
         if let Some(queue) = self.queues.get_mut(key) {
             queue.barriers.remove(&(FIRST_SEQ - 1));
@@ -196,7 +196,7 @@ impl Home {
         self.touch(key);
     }
 
-    /// Delivers nothing that is behind the first of a worker topic's messages that wait elsewhere.
+    /// Delivers no message after the oldest stale message of a worker topic.
     pub fn hold_behind(&mut self, key: QueueKey, older: Option<u64>) {
         if let Some(queue) = self.queues.get_mut(key)
             && queue.older != older
@@ -206,15 +206,15 @@ impl Home {
         }
     }
 
-    /// Gives a consumer more credit, or less.
+    /// Changes the credit of a consumer.
     pub fn add_credit_of(&mut self, subscriber: Subscriber, credit: Credit) {
         if let Some(key) = self.consumer_of(subscriber) {
             self.add_credit(key, credit);
         }
     }
 
-    /// Whether a consumer gets nothing more before it acknowledges something; where bytes come back when they are written
-    /// (`false`), their lack is none of its doing.
+    /// Whether a consumer gets no more messages before it acknowledges one. If credit in bytes is returned when bytes
+    /// are written (`false`), a lack of it does not count.
     #[must_use]
     pub fn waits_for_ack(&self, subscriber: Subscriber, bytes_on_ack: bool) -> bool {
         let key = self.consumer_of(subscriber);

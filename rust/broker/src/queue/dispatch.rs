@@ -1,4 +1,4 @@
-//! Hot path: from a queue's front to the next consumer with credit.
+//! Hot path: dispatches messages from the front of a queue to the next consumer with credit.
 
 use super::consumers::STALE_MAX;
 use super::home::Home;
@@ -7,36 +7,36 @@ use super::types::{Consumed, Credit, Delivery, Effect, Queue, Taker};
 use crate::ids::{ConsumerKey, PatternKey, QueueKey, Subscriber};
 use crate::message::OwnedMessage;
 
-/// Visits after which a call looks at nothing more.
+/// The number of visits after which a call ends.
 const VISITS_MAX: usize = 2000;
-/// Queues that are looked at for each delivery that a call may make, at most.
+/// The maximum number of queues that are visited for each delivery that a call may make.
 const LOOKS_PER_DELIVERY: usize = 16;
-/// Deliveries that all touched queues may make in one round, if each may make one.
+/// The maximum number of deliveries of all ready queues in one round, if each may make one.
 const ROUND_DELIVERIES: usize = 4096;
-/// Expired messages that are taken out of one queue at a time.
+/// The number of expired messages that are removed from one queue at a time.
 const EXPIRED_MAX: usize = 256;
 
-/// Who takes a queue's next message.
+/// The consumer of a queue's next message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chosen {
     pub(super) taker: Taker,
     pub(super) consumer: ConsumerKey,
 }
 
-/// What became of asking one taker.
+/// The result of a query of one candidate.
 enum Asked {
     /// This consumer has credit.
     Has(ConsumerKey),
-    /// Only the one has that is to be avoided.
+    /// Only the consumer to avoid has credit.
     Avoided(ConsumerKey),
-    /// Nobody has.
+    /// No consumer has credit.
     OutOfCredit,
-    /// Nobody is there any more.
+    /// There is no consumer any more.
     Gone,
 }
 
 impl Home {
-    /// Remembers that a queue may have something to deliver.
+    /// Records that a queue may have messages to deliver.
     pub(super) fn touch(&mut self, key: QueueKey) {
         if let Some(queue) = self.queues.get_mut(key)
             && !queue.is_ready
@@ -47,21 +47,21 @@ impl Home {
         }
     }
 
-    /// Delivers what can be delivered, as [`Effect::Deliver`], at most `deliveries_max` messages. Returns how many.
+    /// Dispatches queues, as [`Effect::Deliver`], up to `deliveries_max` messages. Returns their number.
     pub fn dispatch(&mut self, deliveries_max: usize) -> usize {
         let mut left = deliveries_max;
         let looked_max = self.looked.saturating_add(deliveries_max.saturating_mul(LOOKS_PER_DELIVERY) as u64);
-        // A queue may have very many expired messages, or patterns to be matched with.
+        // A queue may have very many expired messages, or many patterns to match.
         let visited_max = self.visited.saturating_add(VISITS_MAX);
         while left > 0 && self.looked < looked_max && self.visited < visited_max {
-            // First, so that a message that one consumer refused finds another one.
+            // This comes first, so that a message that one consumer refused finds another one.
             if let Some(pattern) = self.unserved.pop_front() {
                 self.serve_waiting_queues(pattern);
             } else if let Some(consumer) = self.congestion.next(!self.ready_queues.is_empty()) {
                 self.come_back(consumer);
                 continue;
             } else if let Some(queue) = self.ready_queues.pop_front() {
-                // So that each has its turn soon, however many there are.
+                // So that each queue is served soon, however many there are.
                 let portion = (ROUND_DELIVERIES / (self.ready_queues.len() + 1)).clamp(1, left);
                 let mut portion_left = portion;
                 self.dispatch_queue(queue, &mut portion_left);
@@ -76,8 +76,8 @@ impl Home {
         deliveries_max - left
     }
 
-    /// Delivers all that one queue can deliver, at once. If it was touched just now, that is done with: messages that
-    /// come one by one to many queues without credit would otherwise be looked at once more each, ahead of others.
+    /// Dispatches one queue at once. If it was marked as ready just now, the mark is removed: otherwise queues without
+    /// credit that get messages one by one would be visited again for each, before other queues.
     pub fn dispatch_at_once(&mut self, key: QueueKey) {
         if self.ready_queues.back() == Some(&key) {
             self.ready_queues.pop_back();
@@ -86,7 +86,7 @@ impl Home {
         self.dispatch_queue(key, &mut left);
     }
 
-    /// Delivers what one queue has, up to `left`.
+    /// Dispatches one queue, up to `left` messages.
     fn dispatch_queue(&mut self, key: QueueKey, left: &mut usize) {
         let Some(queue) = self.queues.get_mut(key) else { return };
         queue.is_ready = false;
@@ -133,8 +133,8 @@ impl Home {
         }
     }
 
-    /// The next consumer in the round that has credit; `avoid` only if no other has. Consumers without credit leave the
-    /// round; the one that is chosen has left it, too.
+    /// The next consumer of the round that has credit; `avoid` only if no other has. Consumers without credit leave the
+    /// round, and so does the chosen one.
     #[inline(always)] // it has two callers; 53 instructions less for each delivery
     pub(super) fn next_ready(&mut self, key: QueueKey, avoid: Option<ConsumerKey>) -> Option<Chosen> {
         let mut avoided = None;
@@ -177,8 +177,8 @@ impl Home {
         }
     }
 
-    /// Asks a pattern's consumers in turn, from where this queue's own round stands. Where none has credit, the queue
-    /// waits for one of them.
+    /// Queries a pattern's consumers in turn, from the position of this queue's own round. If none has credit, the
+    /// queue waits for one of them.
     fn ask_pattern(&mut self, key: PatternKey, queue: QueueKey, avoid: Option<ConsumerKey>) -> Asked {
         let Some(pattern) = self.patterns.get_mut(key) else { return Asked::Gone };
         let mut place = self.queues.get(queue).map_or(0, |queue| queue.place);
@@ -224,7 +224,7 @@ impl Home {
             (None, None) => {
                 if pattern.out_of_credit.len() > STALE_MAX + 2 * self.queues.len() {
                     let queues = &self.queues;
-                    pattern.out_of_credit.retain(|at| queues.get(*at).is_some()); // queues come and go
+                    pattern.out_of_credit.retain(|at| queues.get(*at).is_some()); // queues may have been removed
                 }
                 pattern.out_of_credit.push_back(queue);
                 Asked::OutOfCredit
@@ -232,7 +232,7 @@ impl Home {
         }
     }
 
-    /// Hands a message to the consumer that was chosen for it.
+    /// Delivers a message to the consumer that was chosen for it.
     #[inline]
     pub(super) fn deliver(
         &mut self,
@@ -253,7 +253,8 @@ impl Home {
             Taker::One(_) if consumer.credit.is_left() => queue.ready.push_back(taker),
             Taker::One(_) => consumer.out_of_credit = true,
             Taker::Pattern(pattern) => {
-                // As many messages in a row as it has consumers, so that all of a queue's consumers get equally many.
+                // As many messages in succession as it has consumers, so that all of a queue's consumers get equally
+                // many.
                 let turns = match queue.turns {
                     0 => self.patterns.get(pattern).map_or(1, |pattern| pattern.ring.len()),
                     turns => turns,
@@ -272,7 +273,7 @@ impl Home {
         self.effects.push(Effect::Deliver(Delivery { subscriber, queue: key, consumer: chosen, stored }));
     }
 
-    /// A consumer that was found without credit has some again.
+    /// Puts a consumer that was found without credit back into its ring, because it has credit again.
     pub(super) fn rejoin(&mut self, key: ConsumerKey) {
         let Some(consumer) = self.consumers.get_mut(key).filter(|consumer| !consumer.aside) else { return };
         consumer.out_of_credit = false;
@@ -293,7 +294,7 @@ impl Home {
         }
     }
 
-    /// Somebody came to the ring of a pattern.
+    /// Records that a consumer has joined the ring of a pattern.
     pub(super) fn serve_soon(&mut self, key: PatternKey) {
         if let Some(pattern) = self.patterns.get_mut(key)
             && !pattern.unserved
@@ -304,8 +305,8 @@ impl Home {
         }
     }
 
-    /// Queues that found no consumer in the ring of a pattern take part again, one after the other: the next one follows when
-    /// this one has what it can get.
+    /// Lets queues that found no consumer in the ring of a pattern take part again, one after the other: the next one
+    /// follows when this one has been served.
     fn serve_waiting_queues(&mut self, key: PatternKey) {
         let Some(pattern) = self.patterns.get_mut(key) else { return };
         pattern.unserved = false;
@@ -344,20 +345,20 @@ impl Home {
         false
     }
 
-    /// Lends a consumer of a pattern credit.
+    /// Grants credit to a consumer of a pattern.
     pub fn grant(&mut self, key: ConsumerKey, messages: i64) {
         self.add_credit(key, Credit { messages, bytes: 0 });
     }
 
-    /// Credit of this consumer is wanted at another home: gives back what is not needed here, now or as soon as it is
-    /// not.
+    /// Revokes the unneeded credit of a consumer, which another home has requested: returns it now, or as soon as it is
+    /// not needed.
     pub fn revoke(&mut self, subscriber: Subscriber) {
         let Some(key) = self.consumer_of(subscriber) else { return };
         if let Some(consumer) = self.consumers.get_mut(key)
             && !consumer.reclaimed
         {
             consumer.reclaimed = true;
-            // What it has left when all that may need it now was looked at is not needed.
+            // Credit that is left when all queues that may need it have been visited is not needed.
             let then = self.looked + (self.ready_queues.len() + self.unserved.len()) as u64;
             self.reclaimed.push_back((then, key));
         }
@@ -374,7 +375,7 @@ impl Home {
             }
             let Some(consumer) = self.consumers.get(key) else { continue };
             let (credit, consumed) = (consumer.credit, consumer.consumed);
-            // Without bytes it could not be sent anything now, and asks again once it can.
+            // Without credit in bytes it could not be sent a message now; it requests credit again once it can.
             if let Consumed::Pattern(pattern) = consumed
                 && credit.messages > 0
                 && self.has_waiting_queue(pattern)
@@ -389,7 +390,7 @@ impl Home {
                 consumer.credit.messages = 0;
                 self.effects.push(Effect::CreditReturn(consumer.subscriber, messages));
                 if consumer.out_of_credit {
-                    self.rejoin(key); // whoever finds it there without credit asks for more
+                    self.rejoin(key); // dispatch finds it there without credit, and requests some
                 }
             }
         }
