@@ -11,6 +11,7 @@ use super::mailbox::{Batch, Mail, Mailbox};
 use crate::destination::tree::FilterIndex;
 use crate::ids::ShardId;
 use crate::queue::home::Home;
+use crate::queue::mail::Note;
 use crate::queue::notes::Notes;
 use crate::queue::replay::Newcomer;
 use crate::requester::AnswerTo;
@@ -188,15 +189,28 @@ impl Peers {
         }
     }
 
+    /// Posts the notes that wait, in the middle of a turn. All other mail of the turn follows at its end.
+    pub fn post_notes_early(&mut self, notes: &mut Notes, home: &mut Home, turn: &Turn) {
+        self.count_deliveries(notes, home);
+        for (shard, notes) in notes.take_trays() {
+            self.count_frames(shard, &notes, turn);
+            self.mailboxes[usize::from(shard.0)].post_one(Mail::Queue(self.own, notes));
+        }
+    }
+
     fn post_notes(&mut self, notes: &mut Notes, home: &mut Home, turn: &Turn) {
         self.count_deliveries(notes, home);
         for (shard, notes) in notes.take_trays() {
-            let frames = notes.iter().filter(|note| note.is_frame()).count();
-            if frames > 0 {
-                self.add_frames(shard, frames, turn);
-            }
+            self.count_frames(shard, &notes, turn);
             // They precede other mail, as the batch does; so a RECEIPT for a subscription follows its messages.
             self.outgoing[usize::from(shard.0)].insert(0, Mail::Queue(self.own, notes));
+        }
+    }
+
+    fn count_frames(&mut self, shard: ShardId, notes: &[Note], turn: &Turn) {
+        let frames = notes.iter().filter(|note| note.is_frame()).count();
+        if frames > 0 {
+            self.add_frames(shard, frames, turn);
         }
     }
 

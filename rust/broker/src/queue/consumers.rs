@@ -5,7 +5,7 @@ use std::hash::BuildHasher as _;
 use super::QueueKind;
 use super::home::Home;
 use super::types::{Consumed, Consumer, Credit, FIRST_SEQ, Queue, Taker};
-use crate::ids::{ConsumerKey, PatternKey, QueueKey, Subscriber};
+use crate::ids::{ConsumerKey, PatternKey, QueueKey, ShardId, Subscriber};
 
 /// Lists of consumers drop removed ones once they are this much longer than necessary.
 pub(super) const STALE_MAX: usize = 32;
@@ -17,6 +17,9 @@ impl Home {
         if let Some(joined) = self.queues.get_mut(queue) {
             joined.ready.push_back(Taker::One(key));
             joined.exact += 1;
+            if self.pacing.is_own(subscriber.shard) {
+                joined.add_own();
+            }
             self.touch(queue);
         }
         key
@@ -143,15 +146,18 @@ impl Home {
         self.by_subscriber.remove(self.hasher.hash_one(subscriber), |other| other == key);
         let Some(consumer) = self.consumers.remove(key) else { return };
         match consumer.consumed {
-            Consumed::Queue(queue) => self.leave_queue(queue),
+            Consumed::Queue(queue) => self.leave_queue(queue, consumer.subscriber.shard),
             Consumed::Pattern(pattern) => self.leave_pattern(pattern),
         }
     }
 
-    fn leave_queue(&mut self, key: QueueKey) {
+    fn leave_queue(&mut self, key: QueueKey, shard: ShardId) {
         let Some(queue) = self.queues.get_mut(key) else { return };
         queue.exact -= 1;
         let picks = queue.picking.is_some();
+        if self.pacing.is_own(shard) {
+            queue.remove_own();
+        }
         if queue.ready.len() > STALE_MAX + 2 * (queue.exact as usize + queue.patterns.len()) {
             let consumers = &self.consumers;
             queue.ready.retain(|taker| match taker {

@@ -60,6 +60,8 @@ impl Home {
             } else if let Some(consumer) = self.congestion.next(!self.ready_queues.is_empty()) {
                 self.come_back(consumer);
                 continue;
+            } else if self.end_wait() {
+                continue;
             } else if let Some(queue) = self.ready_queues.pop_front() {
                 // So that each queue is served soon, however many there are.
                 let portion = (ROUND_DELIVERIES / (self.ready_queues.len() + 1)).clamp(1, left);
@@ -245,8 +247,8 @@ impl Home {
         };
         let Some(mut stored) = take(&mut queue.pending) else { return };
         let size = stored.size() as u64;
-        queue.in_flight += 1;
         queue.in_flight_bytes += size;
+        queue.count_delivery(taker, self.pacing.is_own(consumer.subscriber.shard));
         consumer.credit.messages -= 1;
         consumer.credit.bytes -= size as i64;
         match taker {

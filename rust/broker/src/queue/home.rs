@@ -16,6 +16,7 @@ use std::hash::BuildHasher as _;
 
 use super::QueueKind;
 use super::congestion::Congestion;
+use super::pacing::Pacing;
 use super::paging::Paging;
 use super::patterns::Patterns;
 use super::sweep::Sweep;
@@ -58,6 +59,7 @@ pub struct Home {
     pub(super) looked: u64,
     pub(super) sweep: Sweep,
     pub(super) congestion: Congestion,
+    pub(super) pacing: Pacing,
     /// How many patterns queues know of, in all.
     pub(super) references: usize,
     pub(super) name_bytes: usize,
@@ -96,6 +98,7 @@ impl Home {
             looked: 0,
             sweep: Sweep::default(),
             congestion: Congestion::default(),
+            pacing: Pacing::default(),
             references: 0,
             name_bytes: 0,
             visited: 0,
@@ -115,9 +118,10 @@ impl Home {
         self.sweep_all(); // idle queues may have to go earlier than they were told
     }
 
-    /// Tells the time: milliseconds since the broker's start.
+    /// Begins a turn, and tells the time: milliseconds since the broker's start.
     pub fn set_time(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
+        self.pacing.begin_turn();
     }
 
     /// How many queues have a name; those of single subscriptions have none.
@@ -150,7 +154,9 @@ impl Home {
     /// Whether [`Home::dispatch`] has something to do.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !(self.ready_queues.is_empty() && self.unserved.is_empty()) || self.congestion.is_opening()
+        !(self.ready_queues.is_empty() && self.unserved.is_empty())
+            || self.congestion.is_opening()
+            || self.ends_wait()
     }
 
     /// A queue, unless it is gone.
@@ -283,8 +289,11 @@ impl Home {
         if credit.messages > 0 {
             consumer.wanting = false;
         }
-        if consumer.out_of_credit && consumer.credit.is_left() {
-            self.rejoin(key);
+        if consumer.out_of_credit && !consumer.aside && consumer.credit.is_left() {
+            self.pacing.note_regained();
+            if !self.pace(key) {
+                self.rejoin(key);
+            }
         }
     }
 

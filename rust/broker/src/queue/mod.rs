@@ -34,6 +34,7 @@ mod lifetime;
 pub mod mail;
 pub mod notes;
 pub mod orphans;
+mod pacing;
 mod paged;
 mod paging;
 mod patterns;

@@ -43,7 +43,11 @@ pub enum Local {
 /// Capacity above this is freed.
 const KEPT_LOCAL: usize = 256;
 
+/// The number of reports to other homes that are worth posting before the turn ends.
+const BULK: usize = 64;
+
 /// Notes of one shard that wait.
+
 #[derive(Debug)]
 pub struct Notes {
     /// The sending shard.
@@ -52,6 +56,8 @@ pub struct Notes {
     trays: Vec<Vec<Note>>,
     /// The load of deliveries to each shard that is not counted yet, in [`Note::load`].
     deliveries: Vec<usize>,
+    /// The number of reports that were added to the trays since they were last taken.
+    reports: usize,
     /// Items for this shard.
     local: VecDeque<Local>,
 }
@@ -64,6 +70,7 @@ impl Notes {
             own,
             trays: (0..shards).map(|_| Vec::new()).collect(),
             deliveries: vec![0; shards],
+            reports: 0,
             local: VecDeque::new(),
         }
     }
@@ -93,6 +100,7 @@ impl Notes {
 
     /// Adds a report about deliveries to another home; consecutive reports about one consumer are merged.
     pub fn report(&mut self, home: ShardId, progress: Progress) {
+        self.reports += 1;
         let tray = &mut self.trays[usize::from(home.0)];
         match tray.last_mut() {
             Some(Note::Home(HomeNote::Progress(last))) if last.is_of_same(&progress) => last.add(&progress),
@@ -142,8 +150,16 @@ impl Notes {
         !self.has_local() && self.trays.iter().all(Vec::is_empty)
     }
 
+    /// Whether so many reports wait that notes are worth posting before the turn ends: other homes need the credit.
+    #[inline]
+    #[must_use]
+    pub fn has_many_reports(&self) -> bool {
+        self.reports >= BULK
+    }
+
     /// Removes all notes to other shards.
     pub fn take_trays(&mut self) -> impl Iterator<Item = (ShardId, Vec<Note>)> {
+        self.reports = 0;
         let trays = self.trays.iter_mut().enumerate().filter(|(_, tray)| !tray.is_empty());
         trays.map(|(at, tray)| (ShardId(at as u8), take(tray)))
     }
@@ -248,5 +264,19 @@ mod tests {
         assert_eq!(notes.take_deliveries().collect::<Vec<_>>(), [(OTHER, load)]);
         assert_eq!(notes.take_deliveries().count(), 0);
         assert_eq!(trays(&mut notes)[0].1[0].load(), load);
+    }
+
+    #[test]
+    fn many_reports_to_other_homes_are_worth_posting_early() {
+        let mut notes = Notes::new(OWN, 2);
+        for _ in 0..BULK {
+            assert!(!notes.has_many_reports());
+            notes.tell(OTHER, HomeNote::DropStale);
+            notes.report(OTHER, progress(0));
+        }
+        assert!(notes.has_many_reports());
+        assert_eq!(trays(&mut notes).len(), 1);
+        (0..BULK).for_each(|_| notes.tell(OTHER, HomeNote::DropStale));
+        assert!(!notes.has_many_reports(), "only reports count");
     }
 }

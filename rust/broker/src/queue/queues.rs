@@ -60,7 +60,7 @@ impl Queues {
         store: Box<dyn Store>,
     ) -> Self {
         Queues {
-            home: Home::new(config, hasher, store),
+            home: Home::new(config, hasher, store).on(id),
             consumers: ConsumerStates::default(),
             stale: Stale::new(id, stale),
             retained: Retained::new(retained),

@@ -144,12 +144,15 @@ impl Owners<'_> {
     pub(crate) fn dispatch_at_once(&mut self, queue: QueueKey) {
         let earlier = self.queues.home.effects.len();
         self.queues.home.dispatch_at_once(queue);
-        for effect in self.queues.home.effects.split_off(earlier) {
+        let mut effects = take(&mut self.queues.home.effects);
+        for effect in effects.drain(earlier..) {
             match effect {
                 Effect::Deliver(delivery) => self.deliver(delivery),
                 other => self.queues.home.effects.push(other),
             }
         }
+        effects.append(&mut self.queues.home.effects);
+        self.queues.home.effects = effects;
     }
 
     /// Carries out the effects of the home; deliveries to this shard wait among its notes.

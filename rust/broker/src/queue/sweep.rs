@@ -34,7 +34,7 @@ impl Home {
     /// Whether there is work without another call: dispatch, or a sweep.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        self.has_work() || self.is_sweeping()
+        self.has_work() || self.is_sweeping() || self.pacing.has_waiting()
     }
 
     /// Visits all queues once, beginning with the next slot.

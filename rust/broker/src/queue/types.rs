@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use stompica_proto::ProtocolError;
 
 use super::QueueKind;
+use super::pacing::Lead;
 use super::pending::Pending;
 use super::pick::Picking;
 use crate::config::{Compat, Config, Wildcards};
@@ -45,6 +46,8 @@ pub struct Queue {
     pub(super) place: usize,
     /// The number of consumers that subscribed to this queue by its name.
     pub(super) exact: u32,
+    /// How far the consumers on the home's own shard are ahead of the others.
+    pub(super) lead: Lead,
     /// The patterns that match its name, sorted; current as of a generation of the patterns.
     pub(super) patterns: Vec<PatternKey>,
     pub(super) patterns_as_of: u64,
@@ -87,6 +90,7 @@ impl Queue {
             turns: 0,
             place: 0,
             exact: 0,
+            lead: Lead::default(),
             patterns: Vec::new(),
             patterns_as_of: 0,
             is_ready: false,

@@ -297,6 +297,11 @@ impl Shard {
         self.peers.post(&mut self.notes, &mut self.queues.home, &self.turn);
     }
 
+    /// Posts the notes that wait for other shards, in the middle of a turn.
+    pub(super) fn post_notes_early(&mut self) {
+        self.peers.post_notes_early(&mut self.notes, &mut self.queues.home, &self.turn);
+    }
+
     /// Handles the outboxes that this turn filled and that flushing did not relieve. Some are left to the next turn
     /// if they belong to many subscriptions.
     pub(super) fn act_on_outboxes(&mut self) {

@@ -179,6 +179,7 @@ impl Shard {
         self.connections.look_at_unfinished(&mut self.turn);
         self.take_mail();
         self.proceed_with_jobs();
+        self.dispatch_after_mail();
         let for_mail = self.turn.budget.go_on_to(TurnPart::Routes);
         // This comes before the sockets: a message whose RECEIPT has been sent must not reach a later subscription.
         self.delivery().route_inbound();
@@ -228,6 +229,9 @@ impl Shard {
             let Some(key) = self.connections.undrained.pop_front() else { break };
             self.serve(key);
             self.settle();
+            if self.notes.has_many_reports() {
+                self.post_notes_early(); // another home waits for the credit
+            }
         }
     }
 }

@@ -141,6 +141,18 @@ impl Shard {
             || self.queues.home.has_paging_work(self.turn.memory.is_paging)
     }
 
+    /// Dispatches at once if the mail has brought credit that consumers lacked, and posts the deliveries. ACKs from
+    /// other shards and the messages that follow are mailed: at the end of the turn they would wait for all sockets of
+    /// this shard too.
+    pub(super) fn dispatch_after_mail(&mut self) {
+        self.settle();
+        if self.queues.home.has_regained_credit() && self.queues.home.has_work() {
+            self.delivery().dispatch();
+            self.settle();
+            self.post_notes_early();
+        }
+    }
+
     /// Delivers queued messages and continues long work, as far as this part of the turn allows.
     pub(super) fn dispatch_queues(&mut self) {
         self.queue().proceed_with_paging();

@@ -1,5 +1,6 @@
 //! Fairness: long work of one client leaves others their share of each turn, and gets its own.
 
+use super::client::Client;
 use super::support::{broker, connect, exchange, names_at_home, turns_until_received};
 use crate::config::Config;
 
@@ -84,5 +85,49 @@ fn queues_deliver_while_many_messages_are_requeued_and_dropped() {
         assert!(shard.has_work(), "both jobs continue");
         shard.enqueue_now(b"/queue/c");
         assert_eq!(shard.dispatch_last(), 1);
+    }
+}
+
+/// Acknowledges all messages that a client has received since the last time; returns their number.
+fn acknowledge(client: &mut Client, acknowledged: &mut usize) {
+    client.read(usize::MAX);
+    let ids = client.received_frames().flat_map(|head| head.split(" | "));
+    let ids = ids.filter_map(|line| line.strip_prefix("ack:")).skip(*acknowledged);
+    let acks: Vec<String> = ids.map(|id| format!("ACK\nid:{id}\n\n\0")).collect();
+    *acknowledged += acks.len();
+    client.send(acks.concat().as_bytes());
+}
+
+/// The number of messages that two consumers of a queue acknowledge, one at its home and one on another shard, while the home
+/// runs so many turns for each turn of the other shard.
+fn shares(home_turns: usize) -> [usize; 2] {
+    let mut broker = broker(config(2));
+    let name = names_at_home(&broker, "/queue/", 0).next().expect("one of two");
+    let mut publisher = connect(&mut broker, 0);
+    publisher.send(format!("SEND\ndestination:{name}\n\n\0").repeat(5000).as_bytes());
+    exchange(&mut broker, &mut publisher);
+    let mut consumers = [connect(&mut broker, 0), connect(&mut broker, 1)];
+    let subscribe =
+        format!("SUBSCRIBE\nid:0\ndestination:{name}\nack:client-individual\nprefetch-count:10\n\n\0");
+    consumers.iter_mut().for_each(|consumer| consumer.send(subscribe.as_bytes()));
+    let mut acknowledged = [0, 0];
+    for _ in 0..100 {
+        for _ in 0..home_turns {
+            broker.turn(0);
+            acknowledge(&mut consumers[0], &mut acknowledged[0]);
+        }
+        broker.turn(1);
+        acknowledge(&mut consumers[1], &mut acknowledged[1]);
+    }
+    acknowledged
+}
+
+#[test]
+fn a_consumer_on_another_shard_gets_as_much_of_a_full_queue_as_one_at_its_home() {
+    for (home_turns, tenths) in [(1, 8), (2, 6)] {
+        let [at_home, elsewhere] = shares(home_turns);
+        assert!(elsewhere >= 400, "{home_turns}: {elsewhere}");
+        assert!(10 * elsewhere >= tenths * at_home, "{home_turns}: {at_home}, {elsewhere}");
+        assert!(10 * at_home >= 9 * elsewhere, "{home_turns}: {at_home}, {elsewhere}");
     }
 }
