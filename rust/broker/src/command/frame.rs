@@ -176,11 +176,16 @@ impl Owners<'_> {
     }
 
     /// Whether a SEND has to wait now.
+    #[inline(always)]
     pub(super) fn pause_send(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Flow> {
-        let pause = self.delivery().pause_for(key, load);
+        let pause = match load.is_admitted(self.turn, self.peers) {
+            true => None,
+            false => self.delivery().pause_for(key, load),
+        };
         self.pause_or_pass(key, pause)
     }
 
+    #[inline(always)]
     pub(super) fn pause_or_pass(&mut self, key: ConnKey, pause: Option<Pause>) -> Option<Flow> {
         if let Some(pause) = pause {
             self.connections.park(self.turn, key, pause);

@@ -17,10 +17,12 @@ use crate::collections::line::Line;
 use crate::connection::pausing::Pause;
 use crate::destination::Kind;
 use crate::ids::{ConnKey, ShardId};
+use crate::mail::peers::Peers;
 use crate::queue::allowance::Allowance;
 use crate::queue::mail::MemoryNote;
 use crate::router::Destination;
 use crate::text::{BLOCK_BYTES, Text};
+use crate::turn::Turn;
 
 /// A body of this size is compared with `memory_limit` separately; smaller ones together, once per turn.
 pub(crate) const LARGE_BODY: usize = 64 << 10;
@@ -51,6 +53,18 @@ pub(crate) struct Load<'a> {
     pub bytes: usize,
     /// It is kept in any case: in a transaction, or as a retained message.
     pub kept: bool,
+}
+
+impl Load<'_> {
+    /// Whether the SEND is admitted without a closer look, as most are.
+    #[inline]
+    pub(crate) fn is_admitted(&self, turn: &Turn, peers: &Peers) -> bool {
+        let busy = &peers.busy;
+        self.shards & (busy.congested | busy.saturated) == 0
+            && !self.is_full
+            && !turn.memory.is_short
+            && self.bytes < LARGE_BODY
+    }
 }
 
 /// SENDs to one name that wait until its queue delivers new messages.
@@ -175,7 +189,6 @@ impl Admission {
 
 impl Owners<'_> {
     /// The reason why a SEND has to wait, if there is one.
-    #[inline]
     pub fn pause_for(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Pause> {
         if load.shards & self.peers.busy.congested != 0 {
             Some(Pause::Mailbox)

@@ -22,6 +22,7 @@ impl Owners<'_> {
     }
 
     /// Whether a message to a topic has to be kept at its home until a subscription comes.
+    #[inline]
     pub(crate) fn waits_for_subscriber(&self, destination: Destination) -> bool {
         self.turn.config.ttl_ms > 0 && self.router.filter_count(destination) == 0
     }

@@ -140,6 +140,7 @@ impl Notes {
 
     /// Whether there are items for this shard.
     #[must_use]
+    #[inline]
     pub fn has_local(&self) -> bool {
         !self.local.is_empty()
     }

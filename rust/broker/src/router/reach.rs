@@ -37,6 +37,32 @@ pub struct Reach {
     pub fan_out_size: usize,
 }
 
+impl Reach {
+    /// The receivers of one filter. Inlined, so that it stays in registers.
+    #[inline(always)]
+    fn of(filter: &Filter) -> Self {
+        Reach {
+            filters: 1,
+            groups: filter.groups.len(),
+            group: filter.groups.last().copied(),
+            full: filter.full_local,
+            is_full: filter.full_local > 0 || filter.full_remote != 0,
+            remote: filter.remote,
+            fan_out_size: filter.fan_out_size(),
+        }
+    }
+
+    fn add(&mut self, other: Reach) {
+        self.filters += other.filters;
+        self.groups += other.groups;
+        self.group = other.group.or(self.group);
+        self.full += other.full;
+        self.is_full |= other.is_full;
+        self.remote |= other.remote;
+        self.fan_out_size += other.fan_out_size;
+    }
+}
+
 impl Router {
     /// The destination of a message.
     ///
@@ -120,18 +146,23 @@ impl Router {
 
     /// The receivers of a destination.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn reach(&self, destination: Destination) -> Reach {
+        // Most names match no pattern.
+        if let Some(name) = self.resolved(destination)
+            && let Some(filter) = name.exact.and_then(|filter| self.filters.get(filter as usize))
+            && name.wild.is_empty()
+        {
+            return Reach::of(filter);
+        }
+        self.reach_of_patterns(destination)
+    }
+
+    /// The receivers of a destination that may match patterns.
+    #[inline(never)]
+    fn reach_of_patterns(&self, destination: Destination) -> Reach {
         let mut reach = Reach::default();
-        self.each_filter(destination, |filter| {
-            reach.filters += 1;
-            reach.groups += filter.groups.len();
-            reach.full += filter.full_local;
-            reach.is_full |= filter.full_local > 0 || filter.full_remote != 0;
-            reach.remote |= filter.remote;
-            reach.fan_out_size += filter.fan_out_size();
-            reach.group = filter.groups.last().copied().or(reach.group);
-        });
+        self.each_filter(destination, |filter| reach.add(Reach::of(filter)));
         reach
     }
 

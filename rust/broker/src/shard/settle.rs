@@ -19,7 +19,7 @@ use crate::router::group::SubscriptionIndex;
 impl Shard {
     /// Carries out all effects of connections and all notes of this shard to itself, until none is left: called after
     /// every frame, note, job and deadline.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn settle(&mut self) {
         // After most frames there is none.
         if !self.connections.effects.is_empty() || self.notes.has_local() {
@@ -27,6 +27,7 @@ impl Shard {
         }
     }
 
+    #[inline(never)]
     fn settle_all_left(&mut self) {
         loop {
             while let Some(effect) = self.connections.effects.pop_front() {
