@@ -52,8 +52,8 @@ impl Owners<'_> {
                 Operation::Ack { subscription, number, verdict } => {
                     applying.acks.push_back((subscription, number, verdict));
                 }
-                Operation::Send(stored, retain) => {
-                    let going = self.apply_send(stored, retain, place, applying);
+                Operation::Send(message, retain) => {
+                    let going = self.apply_send(message, retain, place, applying);
                     applying.wait_reason = going.map(WaitReason::FanOut);
                 }
             }
@@ -68,14 +68,14 @@ impl Owners<'_> {
         }) {
             return applying.wait_reason;
         }
-        let Some(Operation::Send(stored, _)) = applying.operations.front() else { return None };
+        let Some(Operation::Send(message, _)) = applying.operations.front() else { return None };
         if !matches!(applying.plan.next_place(), Place::Topic { .. }) {
             return None;
         }
         if self.turn.is_out_of_memory() {
             return Some(WaitReason::Memory);
         }
-        let destination = self.router.destination_of(self.turn, stored.destination()).ok()?;
+        let destination = self.router.destination_of(self.turn, message.destination()).ok()?;
         let Reach { remote, fan_out_size, is_full, .. } = self.router.reach(destination);
         if remote & self.peers.busy.congested != 0 {
             return Some(WaitReason::Mailboxes(remote & self.peers.busy.congested));
@@ -122,7 +122,7 @@ impl Owners<'_> {
 
     fn apply_send(
         &mut self,
-        mut stored: OwnedMessage,
+        mut message: OwnedMessage,
         retain: Option<Retain>,
         place: Place,
         applying: &mut Applying,
@@ -131,28 +131,28 @@ impl Owners<'_> {
             Place::Here => {} // an ACK
             Place::Home { home, reservation } => {
                 if let Some(seq) = applying.next_place(home, reservation)
-                    && stored.persistent
+                    && message.persistent
                     && applying.transaction.is_some()
                 {
-                    stored.seq = seq;
-                    let name: Box<[u8]> = stored.destination().into();
-                    self.queues.home.store.keep(&name, &mut stored);
+                    message.seq = seq;
+                    let name: Box<[u8]> = message.destination().into();
+                    self.queues.home.store.keep(&name, &mut message);
                 }
-                applying.out[home as usize].1.push_back(Placed { reservation, retain: None, stored });
+                applying.out[home as usize].1.push_back(Placed { reservation, retain: None, message });
             }
             Place::Topic { retained } => {
-                let destination = self.router.destination_of(self.turn, stored.destination()).ok()?;
+                let destination = self.router.destination_of(self.turn, message.destination()).ok()?;
                 if let Some((home, reservation)) = retained {
-                    let mut copy = OwnedMessage::new(&stored.message());
-                    copy.expires_ms = stored.expires_ms;
+                    let mut copy = OwnedMessage::new(&message.message());
+                    copy.expires_ms = message.expires_ms;
                     let retain = Some(retain == Some(Retain::Set));
-                    applying.out[home as usize].1.push_back(Placed { reservation, retain, stored: copy });
+                    applying.out[home as usize].1.push_back(Placed { reservation, retain, message: copy });
                 }
-                if stored.persistent {
+                if message.persistent {
                     self.queues.home.store.concern(self.router.reach(destination).remote);
                 }
                 let retained = retain == Some(Retain::Set);
-                return self.delivery().publish_stored(stored, destination, destination.home, retained);
+                return self.delivery().publish_owned(message, destination, destination.home, retained);
             }
         }
         None

@@ -135,8 +135,8 @@ impl Owners<'_> {
                     }
                     plan.add_ack();
                 }
-                Operation::Send(stored, retain) => {
-                    if let Some(pause) = self.check_send(key, stored, *retain, plan)? {
+                Operation::Send(message, retain) => {
+                    if let Some(pause) = self.check_send(key, message, *retain, plan)? {
                         return Ok(Some(pause));
                     }
                 }
@@ -148,21 +148,21 @@ impl Owners<'_> {
     fn check_send(
         &mut self,
         key: ConnKey,
-        stored: &OwnedMessage,
+        message: &OwnedMessage,
         retain: Option<Retain>,
         plan: &mut Plan,
     ) -> Result<Option<Pause>, ProtocolError> {
-        let destination = self.router.destination_of(self.turn, stored.destination())?;
+        let destination = self.router.destination_of(self.turn, message.destination())?;
         let Destination { kind, home, .. } = destination;
         let Reach { remote: shards, fan_out_size, is_full, .. } =
             self.router.reach_of_any(destination, self.turn.id);
-        let (name, bytes) = (stored.destination(), stored.size());
+        let (name, bytes) = (message.destination(), message.size());
         let load = Load { name, destination, shards, fan_out_size, is_full, bytes, kept: true };
         let pause = self.delivery().pause_for(key, &load);
         if pause.is_none() {
             match kind.is_topic() {
-                true => plan.add_topic(home, stored, retain),
-                false => plan.add_queued(home, stored, kind == Kind::Queue),
+                true => plan.add_topic(home, message, retain),
+                false => plan.add_queued(home, message, kind == Kind::Queue),
             }
         }
         Ok(pause)

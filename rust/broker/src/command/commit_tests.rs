@@ -89,7 +89,7 @@ fn a_commit_takes_effect_at_all_homes_after_all_have_agreed() {
         panic!("the other home is not told");
     };
     assert_eq!(
-        placed.iter().map(|it| it.stored.destination().to_vec()).collect::<Vec<_>>(),
+        placed.iter().map(|it| it.message.destination().to_vec()).collect::<Vec<_>>(),
         [there.as_bytes()]
     );
     assert!(!fixture.conn(key).wait.is_on() && fixture.conn(key).committing.is_none());

@@ -152,27 +152,27 @@ impl Owners<'_> {
         let flow =
             going.map_or(Flow::Done, |fan_out| self.delivery().await_fan_out_too(key, fan_out, answer_to));
         let set = retain == Retain::Set && !expired;
-        let stored = OwnedMessage::with_options(message, options);
-        self.notes.tell(to.home, HomeNote::Retain(stored, set, Some(requester)));
+        let owned = OwnedMessage::with_options(message, options);
+        self.notes.tell(to.home, HomeNote::Retain(owned, set, Some(requester)));
         flow
     }
 
     fn send_to_queue(
         &mut self,
         key: ConnKey,
-        stored: OwnedMessage,
+        message: OwnedMessage,
         destination: Destination,
         receipt: Option<&[u8]>,
     ) -> Result<(), ProtocolError> {
         self.turn.counters.messages_in += 1;
         let home = destination.home;
         if home == self.turn.id {
-            self.queue().enqueue_at(stored, destination).map_err(|(error, _)| error)?;
+            self.queue().enqueue_at(message, destination).map_err(|(error, _)| error)?;
             self.receipt(key, receipt);
             return Ok(());
         }
         let requester = self.connections.ask(self.turn, key, receipt, home.bit()).requester();
-        self.notes.tell(home, HomeNote::Enqueue(stored, Some(requester)));
+        self.notes.tell(home, HomeNote::Enqueue(message, Some(requester)));
         Ok(())
     }
 }

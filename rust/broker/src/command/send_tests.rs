@@ -46,8 +46,8 @@ fn a_message_to_a_queue_of_another_shard_is_confirmed_by_that_shard() {
     let mut fixture = fixture();
     let (publisher, queue) = (fixture.client(), fixture.name_at(OTHER, "/queue/"));
     fixture.send(publisher, &format!("SEND\ndestination:{queue}\nreceipt:r\n\nhello"));
-    let HomeNote::Enqueue(stored, Some(requester)) = fixture.home_note() else { panic!("not a message") };
-    assert_eq!((stored.destination(), stored.message().body), (queue.as_bytes(), &b"hello"[..]));
+    let HomeNote::Enqueue(message, Some(requester)) = fixture.home_note() else { panic!("not a message") };
+    assert_eq!((message.destination(), message.message().body), (queue.as_bytes(), &b"hello"[..]));
     assert_eq!(fixture.sent_to(publisher), "");
     fixture.confirm(requester);
     assert_eq!(fixture.sent_to(publisher), RECEIPT);
@@ -75,10 +75,10 @@ fn a_retained_message_is_confirmed_by_the_home_of_its_topic() {
     let (publisher, topic) = (fixture.client(), fixture.name_at(OTHER, "/topic/"));
     for (value, is_set) in [("set", true), ("remove", false)] {
         fixture.send(publisher, &format!("SEND\ndestination:{topic}\nretain:{value}\nreceipt:r\n\nhello"));
-        let HomeNote::Retain(stored, set, Some(requester)) = fixture.home_note() else {
+        let HomeNote::Retain(message, set, Some(requester)) = fixture.home_note() else {
             panic!("not retained")
         };
-        assert_eq!((stored.message().body, set), (&b"hello"[..], is_set));
+        assert_eq!((message.message().body, set), (&b"hello"[..], is_set));
         assert_eq!(fixture.sent_to(publisher), "");
         fixture.confirm(requester);
         assert_eq!(fixture.sent_to(publisher), RECEIPT);
@@ -124,7 +124,7 @@ fn with_a_ttl_a_message_without_subscriber_is_kept_at_its_home() {
     for headers in ["", "ttl:500\n"] {
         fixture.send(publisher, &format!("SEND\ndestination:{topic}\n{headers}\nhello"));
         let note = fixture.home_note();
-        assert!(matches!(&note, HomeNote::Stale(stored) if stored.message().body == b"hello"), "{note:?}");
+        assert!(matches!(&note, HomeNote::Stale(message) if message.message().body == b"hello"), "{note:?}");
     }
 }
 

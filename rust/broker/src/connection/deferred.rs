@@ -162,8 +162,8 @@ mod tests {
         let message =
             Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: b"" };
         let subscriber = Subscriber { shard: ShardId(0), key: key(subscription) };
-        let (queue, consumer, stored) = (key(0), key(0), OwnedMessage::new(&message));
-        Waiting::Queued(Box::new((ShardId(0), Delivery { subscriber, queue, consumer, stored })))
+        let (queue, consumer, owned) = (key(0), key(0), OwnedMessage::new(&message));
+        Waiting::Queued(Box::new((ShardId(0), Delivery { subscriber, queue, consumer, message: owned })))
     }
 
     #[test]

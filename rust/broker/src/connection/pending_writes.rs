@@ -22,7 +22,7 @@ pub struct PendingWrite {
     /// Bytes that are credited once they are written.
     pub bytes: u64,
     /// With ack auto, the message, which is consumed once it is written.
-    pub stored: Option<OwnedMessage>,
+    pub message: Option<OwnedMessage>,
 }
 
 /// The maximum of bytes of written deliveries in one note, so that credit is returned early enough.
@@ -98,7 +98,7 @@ mod tests {
         let key = Key { index: 0, generation: 0 };
         let origin = |home| Origin { home: ShardId(home), queue: key, consumer: key };
         let write =
-            PendingWrite { subscription: key, origin: origin(0), bytes: NOTE_BYTES_MAX - 5, stored: None };
+            PendingWrite { subscription: key, origin: origin(0), bytes: NOTE_BYTES_MAX - 5, message: None };
         assert!(
             write.can_take(origin(0), 5) && !write.can_take(origin(0), 6) && !write.can_take(origin(1), 5)
         );

@@ -83,8 +83,8 @@ impl Owners<'_> {
     }
 
     fn give_back_waiting(&mut self, home: ShardId, delivery: Delivery) {
-        let Delivery { queue, consumer, stored, .. } = delivery;
+        let Delivery { queue, consumer, message, .. } = delivery;
         let origin = Origin { home, queue, consumer };
-        self.give_back(origin, stored, GivenBack::Lost);
+        self.give_back(origin, message, GivenBack::Lost);
     }
 }

@@ -211,9 +211,9 @@ impl Owners<'_> {
     /// A separate function, so that the callers need no stack space for an owned message.
     #[inline(never)]
     fn deliver_to_target_queue(&mut self, message: &Message<'_>, queue: QueueKey, member: Member) {
-        let stored =
+        let owned =
             OwnedMessage::with_options(message, &options::options_in(message.headers, self.turn.now_ms));
-        self.deliver_to_queue(stored, queue, member);
+        self.deliver_to_queue(owned, queue, member);
     }
 
     /// Encodes a message for all members of a group, into its open chunk.

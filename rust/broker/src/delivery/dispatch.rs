@@ -27,7 +27,7 @@ impl Owners<'_> {
                     self.queue().report(from, credit);
                 }
             }
-            ConsumerNote::Replayed(key, stored, retained) => self.take_replayed(key, stored, retained),
+            ConsumerNote::Replayed(key, message, retained) => self.take_replayed(key, message, retained),
             ConsumerNote::ReplayPause(key) => self.replay_paused(from, key),
             ConsumerNote::ReplayEnd(key) => self.replay_ended(from, key),
         }

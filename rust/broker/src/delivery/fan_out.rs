@@ -67,20 +67,20 @@ impl Owners<'_> {
     #[cold]
     #[inline(never)]
     pub fn fan_out(&mut self, message: &Message<'_>, destination: Destination) -> Option<FanOutKey> {
-        let stored =
+        let owned =
             OwnedMessage::with_options(message, &options::options_in(message.headers, self.turn.now_ms));
         let mut groups = Vec::new();
         self.router.groups_of(destination, &mut groups);
         self.turn.budget.visit(groups.len() / 64);
         let newest = self.peers.inbound.routes_for().unwrap_or_else(|| self.router.newest_subscription());
-        let key = self.begin_fan_out(stored, groups, newest);
+        let key = self.begin_fan_out(owned, groups, newest);
         self.proceed_with_fan_outs(1);
         self.deliveries.fan_outs.finish(key);
         self.deliveries.fan_outs.is_live(key).then_some(key)
     }
 
-    fn begin_fan_out(&mut self, stored: OwnedMessage, groups: Vec<GroupIndex>, newest: u32) -> FanOutKey {
-        let key = self.deliveries.fan_outs.begin(stored, groups, newest);
+    fn begin_fan_out(&mut self, message: OwnedMessage, groups: Vec<GroupIndex>, newest: u32) -> FanOutKey {
+        let key = self.deliveries.fan_outs.begin(message, groups, newest);
         // For a message of another shard, or one that was stale, no publisher waits here.
         if self.peers.inbound.routes_for().is_some() || self.deliveries.fan_outs.in_order {
             self.deliveries.fan_outs.accept(key);
@@ -101,10 +101,10 @@ impl Owners<'_> {
             if self.turn.is_out_of_memory() {
                 return self.deliveries.fan_outs.stop(self.turn.now_ms);
             }
-            let Some(mut stored) = self.deliveries.fan_outs.take_message(key) else { return };
+            let Some(mut message) = self.deliveries.fan_outs.take_message(key) else { return };
             self.connections.distribute(self.turn);
             self.deliveries.suffixes.begin();
-            if stored.is_expired(self.turn.now_ms) {
+            if message.is_expired(self.turn.now_ms) {
                 self.turn.counters.expired += 1;
                 self.deliveries.fan_outs.skip(key);
             }
@@ -112,15 +112,15 @@ impl Owners<'_> {
                 && let Some((group, newest)) = self.deliveries.fan_outs.next_group(key)
             {
                 self.turn.budget.visit(1);
-                self.fan_out_to_group(&mut stored, group, key, newest);
-                if stored.size() >= AT_ONCE_BYTES / 16 {
+                self.fan_out_to_group(&mut message, group, key, newest);
+                if message.size() >= AT_ONCE_BYTES / 16 {
                     self.count_memory();
                     if self.turn.is_out_of_memory() {
                         break;
                     }
                 }
             }
-            self.deliveries.fan_outs.put_back(key, stored);
+            self.deliveries.fan_outs.put_back(key, message);
             self.end_fan_out(key);
         }
     }
@@ -135,19 +135,19 @@ impl Owners<'_> {
 
     fn fan_out_to_group(
         &mut self,
-        stored: &mut OwnedMessage,
+        message: &mut OwnedMessage,
         index: GroupIndex,
         key: FanOutKey,
         newest: u32,
     ) {
         let Some(group) = self.router.groups.get(index as usize) else { return };
-        if !group.wire_format.takes_from(stored.message().sender) {
+        if !group.wire_format.takes_from(message.message().sender) {
             return;
         }
         if let (Some(queue), [member]) = (group.target_queue, &group.members[..]) {
             let member = *member;
             if is_meant(member.subscription.generation, newest) {
-                let copy = stored.share();
+                let copy = message.share();
                 self.deliver_to_queue(copy, queue, member);
                 self.deliveries.suffixes.begin(); // other deliveries may have used them
             }
@@ -173,9 +173,9 @@ impl Owners<'_> {
         }
         match ready[..] {
             [] => {}
-            [member] => self.deliver_to_one(&stored.message(), index, member),
+            [member] => self.deliver_to_one(&message.message(), index, member),
             _ => {
-                let (chunk, start, end) = self.encode_shared(&stored.message(), index);
+                let (chunk, start, end) = self.encode_shared(&message.message(), index);
                 self.connections.distribute_to(self.turn, &ready, chunk, start, end);
             }
         }
@@ -311,18 +311,18 @@ impl Owners<'_> {
             Waiting::Copy(fan_out, subscription) => {
                 let place = self.router.subscription_mut(subscription).map(|found| (found.conn, found.place));
                 if let Some((conn, Place::Topic { group, .. })) = place
-                    && let Some(stored) = self.deliveries.fan_outs.take_message(fan_out)
+                    && let Some(message) = self.deliveries.fan_outs.take_message(fan_out)
                 {
                     if *prepared != Some(fan_out) {
                         self.deliveries.suffixes.begin();
                         *prepared = Some(fan_out);
                     }
                     let member = Member { conn: conn.index, subscription };
-                    match stored.is_expired(self.turn.now_ms) {
+                    match message.is_expired(self.turn.now_ms) {
                         true => self.turn.counters.expired += 1,
-                        false => self.deliver_to_one(&stored.message(), group, member),
+                        false => self.deliver_to_one(&message.message(), group, member),
                     }
-                    self.deliveries.fan_outs.put_back(fan_out, stored);
+                    self.deliveries.fan_outs.put_back(fan_out, message);
                 }
                 self.deliveries.fan_outs.arrived(fan_out);
                 self.end_fan_out(fan_out);

@@ -155,8 +155,8 @@ impl Fixture {
     pub fn enqueue(&mut self, name: &str, bodies: &[&str]) {
         let queue = self.queue(name);
         for body in bodies {
-            let stored = OwnedMessage::new(&message(name.as_bytes(), body.as_bytes()));
-            self.queues.home.enqueue(queue, stored);
+            let owned = OwnedMessage::new(&message(name.as_bytes(), body.as_bytes()));
+            self.queues.home.enqueue(queue, owned);
         }
         self.dispatch();
     }

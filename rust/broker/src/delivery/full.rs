@@ -42,11 +42,11 @@ impl Owners<'_> {
 
     /// Puts a message to a topic into the queue of one subscription. The queue of a subscription with
     /// acknowledgements counts as part of its connection's outbox.
-    pub fn deliver_to_queue(&mut self, stored: OwnedMessage, queue: QueueKey, member: Member) {
+    pub fn deliver_to_queue(&mut self, message: OwnedMessage, queue: QueueKey, member: Member) {
         self.turn.budget.deliveries += 1;
         self.turn.budget.visit(QUEUE_VISITS);
         if member.conn == ConnKey::NONE.index {
-            self.queues.home.enqueue(queue, stored); // a durable subscription
+            self.queues.home.enqueue(queue, message); // a durable subscription
             self.queue().count_visits();
             if self.turn.memory.is_short {
                 self.note_growing_queue(member.subscription.index, queue);
@@ -76,7 +76,7 @@ impl Owners<'_> {
                 }
             }
         }
-        self.queues.home.enqueue(queue, stored);
+        self.queues.home.enqueue(queue, message);
         self.dispatch_at_once(queue);
         self.queue().count_visits();
         let conn = self.connections.table.member_mut(member.conn);

@@ -13,26 +13,26 @@ use crate::router::group::{Member, Place};
 
 impl Owners<'_> {
     /// Delivers a stale or retained message to a new subscription; if that has ended, a stale one is requeued.
-    pub(super) fn take_replayed(&mut self, key: SubscriptionKey, stored: OwnedMessage, retained: bool) {
+    pub(super) fn take_replayed(&mut self, key: SubscriptionKey, message: OwnedMessage, retained: bool) {
         let place = self.router.subscription_mut(key).map(|found| (found.place, found.conn));
         let Some((Place::Topic { group, .. }, conn)) = place else {
             if !retained {
-                let home = self.router.home(stored.destination());
-                self.queue().tell(home, HomeNote::Stale(stored));
+                let home = self.router.home(message.destination());
+                self.queue().tell(home, HomeNote::Stale(message));
             }
             return;
         };
-        if !self.router.groups[group as usize].wire_format.takes_from(stored.message().sender) {
+        if !self.router.groups[group as usize].wire_format.takes_from(message.message().sender) {
             return; // its own retained message
         }
         self.connections.distribute(self.turn);
         if let Some(queue) = self.router.groups[group as usize].target_queue {
-            self.queues.home.enqueue_first(queue, stored);
+            self.queues.home.enqueue_first(queue, message);
             return self.dispatch_at_once(queue);
         }
         self.deliveries.suffixes.begin();
         let member = Member { conn: conn.index, subscription: key };
-        self.deliver_to_one(&stored.message(), group, member);
+        self.deliver_to_one(&message.message(), group, member);
     }
 
     /// Records that one more home has sent all its messages for a new subscription. After the last one, live messages

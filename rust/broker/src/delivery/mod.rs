@@ -89,14 +89,14 @@ impl Owners<'_> {
     }
 
     /// Requeues a message at the queue it came from.
-    pub fn give_back(&mut self, origin: Origin, stored: OwnedMessage, why: GivenBack) {
-        if stored.record != NO_RECORD && matches!(why, GivenBack::Failed { .. }) {
+    pub fn give_back(&mut self, origin: Origin, message: OwnedMessage, why: GivenBack) {
+        if message.record != NO_RECORD && matches!(why, GivenBack::Failed { .. }) {
             self.queues.home.store.concern(origin.home.bit()); // it may become a dead letter there
         }
         if origin.home != self.turn.id {
-            return self.notes.tell(origin.home, HomeNote::GiveBack(origin, stored, why));
+            return self.notes.tell(origin.home, HomeNote::GiveBack(origin, message, why));
         }
-        self.queues.home.give_back(origin.queue, origin.consumer, stored, why);
+        self.queues.home.give_back(origin.queue, origin.consumer, message, why);
         self.queue().count_visits();
     }
 

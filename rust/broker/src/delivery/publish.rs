@@ -13,32 +13,32 @@ use crate::router::fan_out::FanOutKey;
 
 impl Owners<'_> {
     /// Publishes a message of a transaction to its topic.
-    pub fn publish_stored(
+    pub fn publish_owned(
         &mut self,
-        stored: OwnedMessage,
+        message: OwnedMessage,
         destination: Destination,
         home: ShardId,
         retained: bool,
     ) -> Option<FanOutKey> {
-        if stored.is_expired(self.turn.now_ms) {
+        if message.is_expired(self.turn.now_ms) {
             self.turn.counters.expired += 1;
             return None;
         }
         let reach = self.router.reach(destination);
-        let going = self.publish(&stored.message(), destination, &reach);
+        let going = self.publish(&message.message(), destination, &reach);
         if !retained && self.queue().waits_for_subscriber(destination) {
-            self.queue().tell(home, HomeNote::Stale(stored));
+            self.queue().tell(home, HomeNote::Stale(message));
         }
         going
     }
 
     /// Publishes a message that was held as stale.
-    pub fn publish_late(&mut self, stored: &OwnedMessage) {
-        let Ok(destination) = self.router.destination_of(self.turn, stored.destination()) else { return };
+    pub fn publish_late(&mut self, message: &OwnedMessage) {
+        let Ok(destination) = self.router.destination_of(self.turn, message.destination()) else { return };
         // The same publisher may have a fan-out that is not complete.
         self.deliveries.fan_outs.in_order = true;
         let reach = self.router.reach(destination);
-        self.publish(&stored.message(), destination, &reach);
+        self.publish(&message.message(), destination, &reach);
         self.deliveries.fan_outs.in_order = false;
     }
 

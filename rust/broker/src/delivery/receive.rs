@@ -56,15 +56,15 @@ impl Owners<'_> {
 
     /// Does the same, regardless of deferred deliveries.
     pub fn receive_now(&mut self, home: ShardId, delivery: Delivery) {
-        let Delivery { subscriber, queue, consumer, stored } = delivery;
+        let Delivery { subscriber, queue, consumer, message } = delivery;
         let origin = Origin { home, queue, consumer };
         let Some((key, number)) = self.next_delivery(subscriber.key) else {
-            return self.give_back(origin, stored, GivenBack::Lost);
+            return self.give_back(origin, message, GivenBack::Lost);
         };
         self.connections.distribute(self.turn);
-        self.write_delivery(key, subscriber.key, number, &stored);
+        self.write_delivery(key, subscriber.key, number, &message);
         self.turn.counters.deliveries += 1;
-        self.hold_delivery(key, subscriber.key, number, origin, stored);
+        self.hold_delivery(key, subscriber.key, number, origin, message);
     }
 
     /// The connection of a subscription that exists, and the number of its next delivery.
@@ -79,14 +79,14 @@ impl Owners<'_> {
         key: ConnKey,
         subscription: SubscriptionKey,
         number: u64,
-        stored: &OwnedMessage,
+        owned: &OwnedMessage,
     ) {
         let Some(consumer) = self.queues.consumers.get(subscription) else { return };
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let version = consumer.wire_format.version;
         let numbers = [u64::from(subscription.index), number];
         let mut extra = SmallVec::<[u8; 48]>::new();
-        let mut message = stored.message();
+        let mut message = owned.message();
         let mut own_id = SmallVec::<[u8; 64]>::new();
         let has_ack_id = consumer.ack != AckMode::Auto && version == Version::V1_2;
         if consumer.ack != AckMode::Auto && version == Version::V1_0 {
@@ -95,9 +95,9 @@ impl Owners<'_> {
             push_delivery(&mut own_id, numbers);
             message.id = &own_id;
         }
-        if stored.deliveries > 1 {
+        if owned.deliveries > 1 {
             extra.extend_from_slice(b"redelivered:true\n");
-            push_numbers(&mut extra, b"delivery-count:", &[u64::from(stored.deliveries)]);
+            push_numbers(&mut extra, b"delivery-count:", &[u64::from(owned.deliveries)]);
         }
         if conn.output.dropped > 0 {
             push_numbers(&mut extra, b"dropped:", &[u64::from(take(&mut conn.output.dropped))]);
@@ -150,7 +150,7 @@ impl Owners<'_> {
         subscription: SubscriptionKey,
         number: u64,
         origin: Origin,
-        stored: OwnedMessage,
+        message: OwnedMessage,
     ) {
         let now_ms = self.turn.now_ms;
         let timeout_ms = self.turn.config.ack_timeout_ms;
@@ -161,16 +161,16 @@ impl Owners<'_> {
             self.connections.dirty.push(key);
         }
         let pending_writes = conn.pending_writes.get_or_insert_default();
-        let mut bytes = stored.size() as u64;
-        let mut kept = Some(stored);
+        let mut bytes = message.size() as u64;
+        let mut kept = Some(message);
         if consumer.ack != AckMode::Auto
-            && let Some(stored) = kept.take()
+            && let Some(message) = kept.take()
         {
             let id_hash = match consumer.wire_format.version {
-                Version::V1_1 => self.connections.subscription_hasher.hash_one(stored.message().id),
+                Version::V1_1 => self.connections.subscription_hasher.hash_one(message.message().id),
                 _ => 0,
             };
-            consumer.unacked.push(number, id_hash, now_ms, origin, stored);
+            consumer.unacked.push(number, id_hash, now_ms, origin, message);
             pending_writes.unacked += 1;
             if timeout_ms > 0 && !consumer.armed {
                 consumer.armed = true;
@@ -181,12 +181,12 @@ impl Owners<'_> {
             }
         }
         match pending_writes.writes.back_mut() {
-            Some(last) if kept.is_none() && last.stored.is_none() && last.can_take(origin, bytes) => {
+            Some(last) if kept.is_none() && last.message.is_none() && last.can_take(origin, bytes) => {
                 last.bytes += bytes;
                 conn.output.outbox.move_last_mark();
             }
             _ => {
-                pending_writes.writes.push_back(PendingWrite { subscription, origin, bytes, stored: kept });
+                pending_writes.writes.push_back(PendingWrite { subscription, origin, bytes, message: kept });
                 conn.output.outbox.mark();
             }
         }
@@ -200,8 +200,8 @@ impl Owners<'_> {
         let mut note: Option<(SubscriptionKey, ShardId, Progress)> = None;
         for _ in 0..passed {
             let Some(written) = pending_writes.writes.pop_front() else { break };
-            let settled = u64::from(written.stored.is_some());
-            written.stored.iter().for_each(|stored| self.queues.home.forget(stored));
+            let settled = u64::from(written.message.is_some());
+            written.message.iter().for_each(|message| self.queues.home.forget(message));
             let progress = Progress {
                 queue: written.origin.queue,
                 consumer: written.origin.consumer,
@@ -261,10 +261,10 @@ impl Owners<'_> {
 
     /// Settles a delivery that was acknowledged; [`Owners::grant_credit`] has to follow.
     pub fn settle_one(&mut self, key: SubscriptionKey, taken: &Taken) {
-        let Taken { origin: Origin { home, queue, consumer }, stored, .. } = taken;
-        self.queues.home.forget(stored);
-        let credit = self.credit_for(key, stored);
-        let settled_bytes = stored.size() as u64;
+        let Taken { origin: Origin { home, queue, consumer }, message, .. } = taken;
+        self.queues.home.forget(message);
+        let credit = self.credit_for(key, message);
+        let settled_bytes = message.size() as u64;
         let progress = Progress { queue: *queue, consumer: *consumer, settled: 1, settled_bytes, credit };
         self.queue().report(*home, progress);
     }
@@ -272,19 +272,19 @@ impl Owners<'_> {
     /// Requeues deliveries that failed: NACK, or `ack_timeout`.
     pub fn give_back_failed(&mut self, key: SubscriptionKey, retries: Retries, taken: TakenOnes) {
         let Retries { deliveries_max, delay_ms } = retries;
-        for Taken { origin, stored, .. } in taken {
-            let credit = self.credit_for(key, &stored);
+        for Taken { origin, message, .. } in taken {
+            let credit = self.credit_for(key, &message);
             let why = GivenBack::Failed { deliveries_max, delay_ms, credit };
-            self.give_back(origin, stored, why);
+            self.give_back(origin, message, why);
         }
         self.grant_credit(key);
     }
 
     /// The credit that the home of a message gets back when it is settled or requeued. The consumer of a pattern
     /// keeps it if another home has requested credit; a consumer that has ended gives none.
-    fn credit_for(&mut self, key: SubscriptionKey, stored: &OwnedMessage) -> Credit {
+    fn credit_for(&mut self, key: SubscriptionKey, message: &OwnedMessage) -> Credit {
         let Some(consumer) = self.queues.consumers.get_mut(key) else { return Credit::default() };
-        let bytes = if consumer.bytes_on_ack { stored.size() as i64 } else { 0 };
+        let bytes = if consumer.bytes_on_ack { message.size() as i64 } else { 0 };
         let (conn, is_replaying) = (consumer.conn, consumer.initial_replay.is_some());
         let credit = match consumer.shared_credit.as_mut().filter(|shared| !shared.wanting.is_empty()) {
             Some(shared_credit) => {

@@ -11,7 +11,7 @@ use crate::queue::mail::{ConsumerNote, HomeNote, Note, ReplayNote};
 /// More bytes than any test writes.
 const ROOM: usize = 1 << 20;
 
-fn stored(body: &str) -> OwnedMessage {
+fn owned(body: &str) -> OwnedMessage {
     OwnedMessage::new(&message(b"/t", body.as_bytes()))
 }
 
@@ -29,7 +29,7 @@ fn subscribe(fixture: &mut Fixture) -> (ConnKey, SubscriptionKey) {
 /// The other home has sent two messages and has more.
 fn replay_two_and_pause(fixture: &mut Fixture, key: SubscriptionKey) {
     for body in ["a", "b"] {
-        fixture.owners().read_consumer_note(OTHER, ConsumerNote::Replayed(key, stored(body), false));
+        fixture.owners().read_consumer_note(OTHER, ConsumerNote::Replayed(key, owned(body), false));
     }
     fixture.owners().read_consumer_note(OTHER, ConsumerNote::ReplayPause(key));
 }
@@ -57,7 +57,7 @@ fn replayed_messages_come_before_live_ones() {
         crate::queue::types::Credit { messages: 10, bytes: 0 },
     );
     fixture.deliver("/t", "live");
-    fixture.owners().read_consumer_note(OTHER, ConsumerNote::Replayed(key, stored("past"), false));
+    fixture.owners().read_consumer_note(OTHER, ConsumerNote::Replayed(key, owned("past"), false));
     assert_eq!(fixture.write(conn, ROOM), ["past"]);
     for home in [OTHER, OWN] {
         assert!(fixture.write(conn, ROOM).is_empty());
@@ -106,7 +106,7 @@ fn a_stale_message_for_an_ended_subscription_is_requeued_and_a_retained_one_is_n
     let (_, key) = subscribe(&mut fixture);
     fixture.unsubscribe(key);
     for retained in [false, true] {
-        fixture.owners().read_consumer_note(OTHER, ConsumerNote::Replayed(key, stored("x"), retained));
+        fixture.owners().read_consumer_note(OTHER, ConsumerNote::Replayed(key, owned("x"), retained));
     }
     let here = usize::from(!fixture.queues.stale.is_empty());
     let elsewhere = told(&mut fixture).iter().filter(|note| **note == "stale").count();

@@ -54,9 +54,9 @@ impl Returning {
     /// The next step. It has no delivery at the end of a part, and for one that its subscription still holds.
     pub(crate) fn next(&mut self) -> Option<Option<Returned>> {
         let returned = match self.parts.front_mut()? {
-            Part::Held(fate, held) => held.pop().map(|taken| Some((*fate, taken.origin, taken.stored))),
+            Part::Held(fate, held) => held.pop().map(|taken| Some((*fate, taken.origin, taken.message))),
             Part::Unwritten(writing) => {
-                writing.pop_front().map(|it| Some((Fate::GiveBack, it.origin, it.stored?)))
+                writing.pop_front().map(|it| Some((Fate::GiveBack, it.origin, it.message?)))
             }
         };
         if returned.is_none() {
@@ -114,10 +114,10 @@ impl Owners<'_> {
         }
     }
 
-    fn return_one(&mut self, (fate, origin, stored): Returned) {
+    fn return_one(&mut self, (fate, origin, message): Returned) {
         match fate {
-            Fate::GiveBack => self.give_back(origin, stored, GivenBack::Lost),
-            Fate::Drop => self.queues.home.forget(&stored),
+            Fate::GiveBack => self.give_back(origin, message, GivenBack::Lost),
+            Fate::Drop => self.queues.home.forget(&message),
         }
     }
 }
@@ -153,7 +153,7 @@ mod tests {
                 subscription,
                 origin: taken.origin,
                 bytes: 0,
-                stored: (at == 0).then_some(taken.stored),
+                message: (at == 0).then_some(taken.message),
             });
         let mut unwritten = PagedDeque::default();
         writing.for_each(|writing| unwritten.push_back(writing));

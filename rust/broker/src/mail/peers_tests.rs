@@ -93,8 +93,8 @@ fn a_mailbox_above_its_limit_is_congested_until_it_is_under_half() {
     (0..2).for_each(|_| world.mail(0));
     world.post();
     assert_eq!(world.peers.busy.congested, 0, "at its limit of 4 / 2");
-    let stored = OwnedMessage::new(&message());
-    world.notes.tell(OTHER, HomeNote::Enqueue(stored, None));
+    let owned = OwnedMessage::new(&message());
+    world.notes.tell(OTHER, HomeNote::Enqueue(owned, None));
     world.post();
     assert_eq!(world.peers.busy.congested, OTHER.bit());
     world.peers.has_room(OTHER);
@@ -116,9 +116,9 @@ fn a_shard_with_many_unread_deliveries_is_closed_until_it_has_read_half() {
     let mut world = World::new(Config::default());
     let key = Key { index: 0, generation: 0 };
     let body = vec![b'x'; 64 * DELIVERIES_MAX];
-    let stored = OwnedMessage::new(&Message { body: &body, ..message() });
+    let message = OwnedMessage::new(&Message { body: &body, ..message() });
     let subscriber = Subscriber { shard: OTHER, key };
-    world.notes.deliver(Delivery { subscriber, queue: key, consumer: key, stored });
+    world.notes.deliver(Delivery { subscriber, queue: key, consumer: key, message });
     let mails = world.post();
     assert!(
         matches!(&mails[..], [Mail::Queue(_, notes)] if matches!(notes[..], [Note::Consumer(ConsumerNote::Deliver(_))]))

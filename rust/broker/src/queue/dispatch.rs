@@ -115,8 +115,8 @@ impl Home {
                 return self.touch(key);
             }
             if first.is_expired(self.now_ms) {
-                if let Some(stored) = queue.pending.pop() {
-                    self.expire(key, stored);
+                if let Some(message) = queue.pending.pop() {
+                    self.expire(key, message);
                 }
                 expired += 1;
                 self.visited += 1;
@@ -245,8 +245,8 @@ impl Home {
         let (Some(queue), Some(consumer)) = (self.queues.get_mut(key), self.consumers.get_mut(chosen)) else {
             return;
         };
-        let Some(mut stored) = take(&mut queue.pending) else { return };
-        let size = stored.size() as u64;
+        let Some(mut message) = take(&mut queue.pending) else { return };
+        let size = message.size() as u64;
         queue.in_flight_bytes += size;
         queue.count_delivery(taker, self.pacing.is_own(consumer.subscriber.shard));
         consumer.credit.messages -= 1;
@@ -269,10 +269,10 @@ impl Home {
                 }
             }
         }
-        self.counts.redelivered += u64::from(stored.deliveries > 0);
-        stored.deliveries += 1;
+        self.counts.redelivered += u64::from(message.deliveries > 0);
+        message.deliveries += 1;
         let subscriber = consumer.subscriber;
-        self.effects.push(Effect::Deliver(Delivery { subscriber, queue: key, consumer: chosen, stored }));
+        self.effects.push(Effect::Deliver(Delivery { subscriber, queue: key, consumer: chosen, message }));
     }
 
     /// Puts a consumer that was found without credit back into its ring, because it has credit again.

@@ -22,8 +22,8 @@ fn refused(refusal: Refusal) -> ProtocolError {
 }
 
 /// The description, for an ERROR, of a SEND that was refused after it had been accepted.
-pub(crate) fn describe(stored: &OwnedMessage) -> Offender {
-    let message = stored.message();
+pub(crate) fn describe(owned: &OwnedMessage) -> Offender {
+    let message = owned.message();
     Offender { receipt: None, subscription: None, head: head_of_send(message.destination, message.headers) }
 }
 
@@ -119,10 +119,10 @@ impl Owners<'_> {
     ///
     /// # Errors
     /// `E-QUEUE-FULL`, `E-DEST-COUNT`, with the message.
-    pub(crate) fn enqueue(&mut self, stored: OwnedMessage) -> Result<(), (ProtocolError, OwnedMessage)> {
-        match self.router.destination_of(self.turn, stored.destination()) {
-            Ok(destination) => self.enqueue_at(stored, destination),
-            Err(error) => Err((error, stored)),
+    pub(crate) fn enqueue(&mut self, message: OwnedMessage) -> Result<(), (ProtocolError, OwnedMessage)> {
+        match self.router.destination_of(self.turn, message.destination()) {
+            Ok(destination) => self.enqueue_at(message, destination),
+            Err(error) => Err((error, message)),
         }
     }
 
@@ -132,21 +132,21 @@ impl Owners<'_> {
     /// `E-QUEUE-FULL`, `E-DEST-COUNT`, with the message.
     pub(crate) fn enqueue_at(
         &mut self,
-        mut stored: OwnedMessage,
+        mut message: OwnedMessage,
         destination: Destination,
     ) -> Result<(), (ProtocolError, OwnedMessage)> {
-        match self.queue_at(destination, stored.destination(), 1, stored.size() as u64) {
+        match self.queue_at(destination, message.destination(), 1, message.size() as u64) {
             Ok(Some(key)) => {
-                if stored.grouped {
+                if message.grouped {
                     self.warn_of_grouping(key);
                 }
-                if stored.seq == 0 && destination.kind == Kind::WorkerTopic {
-                    stored.seq = self.queues.stale.next_arrival();
+                if message.seq == 0 && destination.kind == Kind::WorkerTopic {
+                    message.seq = self.queues.stale.next_arrival();
                 }
-                self.queues.home.enqueue(key, stored);
+                self.queues.home.enqueue(key, message);
             }
-            Ok(None) => self.unmatched(stored),
-            Err(error) => return Err((error, stored)),
+            Ok(None) => self.unmatched(message),
+            Err(error) => return Err((error, message)),
         }
         self.count_visits();
         Ok(())
@@ -169,11 +169,11 @@ impl Owners<'_> {
     }
 
     /// Adds a message to the queue it names, and answers the frame that waits for that.
-    pub(super) fn enqueue_for(&mut self, stored: OwnedMessage, requester: Option<Requester>) {
-        let outcome = self.enqueue(stored);
+    pub(super) fn enqueue_for(&mut self, message: OwnedMessage, requester: Option<Requester>) {
+        let outcome = self.enqueue(message);
         match (outcome, requester) {
             (outcome, Some(requester)) => {
-                let outcome = outcome.map_err(|(error, stored)| (error, describe(&stored)));
+                let outcome = outcome.map_err(|(error, message)| (error, describe(&message)));
                 self.answer(requester, outcome);
             }
             (outcome, None) => self.drop_refused(outcome),
@@ -182,24 +182,24 @@ impl Owners<'_> {
 
     /// Drops a message that its queue refuses, and whose sender does not wait for an answer.
     pub(super) fn drop_refused(&mut self, outcome: Result<(), (ProtocolError, OwnedMessage)>) {
-        if let Err((error, stored)) = outcome {
+        if let Err((error, message)) = outcome {
             self.turn.counters.dropped += 1;
-            self.queues.home.forget(&stored);
-            let name = String::from_utf8_lossy(stored.destination()).into_owned();
+            self.queues.home.forget(&message);
+            let name = String::from_utf8_lossy(message.destination()).into_owned();
             self.turn.log(Level::Warn, || format!("a message to '{name}' is dropped: {error}"));
         }
     }
 
     /// Keeps a message that no queue takes as stale while `TTL` allows, or drops it.
-    pub(super) fn unmatched(&mut self, stored: OwnedMessage) {
-        if self.router.kind(stored.destination()) == Kind::WorkerTopic {
-            match self.queues.home.find(stored.destination()) {
+    pub(super) fn unmatched(&mut self, message: OwnedMessage) {
+        if self.router.kind(message.destination()) == Kind::WorkerTopic {
+            match self.queues.home.find(message.destination()) {
                 // A consumer has come meanwhile: no other event would bring the message to it.
                 Some(queue) if self.queues.home.is_consumed(queue) => {
-                    let outcome = self.enqueue(stored);
+                    let outcome = self.enqueue(message);
                     self.drop_refused(outcome);
                 }
-                _ => self.hold_stale(stored),
+                _ => self.hold_stale(message),
             }
         } else {
             // The temporary queue was removed with its owner.

@@ -215,24 +215,24 @@ impl Home {
 
     /// Puts a message into a queue; [`Home::check_room`] comes first. A worker topic without consumers gives it back
     /// as [`Effect::Unmatched`]. One that has been to one keeps its place in it.
-    pub fn enqueue(&mut self, key: QueueKey, mut stored: OwnedMessage) {
+    pub fn enqueue(&mut self, key: QueueKey, mut message: OwnedMessage) {
         if self.is_unmatched(key) {
-            self.effects.push(Effect::Unmatched(stored));
+            self.effects.push(Effect::Unmatched(message));
             return;
         }
         let Some(queue) = self.queues.get_mut(key) else {
             self.counts.dropped += 1;
-            return self.forget(&stored);
+            return self.forget(&message);
         };
-        if stored.is_expired(self.now_ms) {
-            return self.expire(key, stored);
+        if message.is_expired(self.now_ms) {
+            return self.expire(key, message);
         }
-        queue.place(&mut stored);
-        self.store.move_to(&queue.name, queue.kind.survives(), &mut stored);
+        queue.place(&mut message);
+        self.store.move_to(&queue.name, queue.kind.survives(), &mut message);
         queue.enqueued += 1;
         self.counts.enqueued += 1;
-        let expires = stored.expires_ms != 0;
-        self.visited += queue.pending.push(stored);
+        let expires = message.expires_ms != 0;
+        self.visited += queue.pending.push(message);
         if expires {
             self.rearm(key);
         }
@@ -240,13 +240,13 @@ impl Home {
     }
 
     /// Puts a message into a queue ahead of all that came by [`Home::enqueue`], behind those that came this way.
-    pub fn enqueue_first(&mut self, key: QueueKey, mut stored: OwnedMessage) {
+    pub fn enqueue_first(&mut self, key: QueueKey, mut message: OwnedMessage) {
         if let Some(queue) = self.queues.get_mut(key) {
-            stored.seq = queue.next_first;
+            message.seq = queue.next_first;
             queue.next_first += 1;
             queue.enqueued += 1;
             self.counts.enqueued += 1;
-            queue.pending.put_back(stored);
+            queue.pending.put_back(message);
             self.rearm(key);
             self.touch(key);
         }
@@ -277,8 +277,8 @@ impl Home {
     }
 
     /// The life of a message has ended.
-    pub fn forget(&mut self, stored: &OwnedMessage) {
-        self.store.forget(stored.record);
+    pub fn forget(&mut self, message: &OwnedMessage) {
+        self.store.forget(message.record);
     }
 
     /// Gives a consumer more credit.
@@ -302,7 +302,7 @@ impl Home {
         &mut self,
         key: QueueKey,
         consumer: ConsumerKey,
-        mut stored: OwnedMessage,
+        mut message: OwnedMessage,
         why: GivenBack,
     ) {
         if let GivenBack::Failed { credit, .. } = why {
@@ -311,31 +311,31 @@ impl Home {
         let is_unmatched = self.is_unmatched(key);
         let Some(queue) = self.queues.get_mut(key) else {
             self.counts.dropped += 1;
-            return self.forget(&stored);
+            return self.forget(&message);
         };
         queue.in_flight -= 1.min(queue.in_flight);
-        queue.in_flight_bytes -= (stored.size() as u64).min(queue.in_flight_bytes);
+        queue.in_flight_bytes -= (message.size() as u64).min(queue.in_flight_bytes);
         match why {
-            _ if stored.is_expired(self.now_ms) => self.expire(key, stored),
-            GivenBack::Lost if is_unmatched => self.leave_unmatched(stored),
+            _ if message.is_expired(self.now_ms) => self.expire(key, message),
+            GivenBack::Lost if is_unmatched => self.leave_unmatched(message),
             GivenBack::Lost => {
-                queue.pending.put_back(stored);
+                queue.pending.put_back(message);
                 self.rearm(key);
             }
             GivenBack::Failed { deliveries_max, delay_ms, .. } => {
-                stored.failures = stored.failures.saturating_add(1);
-                stored.refused_by = Some(consumer);
-                let failures = u32::from(stored.failures);
+                message.failures = message.failures.saturating_add(1);
+                message.refused_by = Some(consumer);
+                let failures = u32::from(message.failures);
                 if deliveries_max == 0 {
-                    self.dead_letter(stored, "rejected");
-                } else if stored.failures_max != 0 && stored.failures >= stored.failures_max {
-                    self.dead_letter(stored, "max-exceptions");
+                    self.dead_letter(message, "rejected");
+                } else if message.failures_max != 0 && message.failures >= message.failures_max {
+                    self.dead_letter(message, "max-exceptions");
                 } else if failures >= self.rules.deliveries_max.min(deliveries_max) {
-                    self.dead_letter(stored, "max-deliveries");
+                    self.dead_letter(message, "max-deliveries");
                 } else {
                     let first_ms = self.rules.delay_ms.max(delay_ms);
                     let wait_ms = first_ms.saturating_mul(1 << (failures - 1).min(32)).min(DELAY_MAX_MS);
-                    queue.pending.delay(stored, self.now_ms + wait_ms);
+                    queue.pending.delay(message, self.now_ms + wait_ms);
                     self.rearm(key);
                 }
             }
@@ -346,26 +346,26 @@ impl Home {
         }
     }
 
-    pub(super) fn expire(&mut self, key: QueueKey, stored: OwnedMessage) {
+    pub(super) fn expire(&mut self, key: QueueKey, message: OwnedMessage) {
         self.counts.expired += 1;
         if self.queues.get(key).is_some_and(Queue::is_dead_lettered) {
-            self.dead_letter(stored, "expired");
+            self.dead_letter(message, "expired");
         } else {
-            self.forget(&stored);
+            self.forget(&message);
         }
     }
 
     /// Sends a message to its dead-letter queue. It is kept under its old record until it is kept there.
-    fn dead_letter(&mut self, stored: OwnedMessage, reason: &str) {
-        match stored.as_dead_letter(reason) {
+    fn dead_letter(&mut self, message: OwnedMessage, reason: &str) {
+        match message.as_dead_letter(reason) {
             Some(mut dead) => {
-                dead.record = stored.record;
+                dead.record = message.record;
                 self.counts.dead_lettered += 1;
                 self.effects.push(Effect::DeadLetter(dead));
             }
             None => {
                 self.counts.dropped += 1;
-                self.forget(&stored);
+                self.forget(&message);
             }
         }
     }

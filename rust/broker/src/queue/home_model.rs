@@ -131,7 +131,7 @@ impl Line {
 
 struct Held {
     origin: (usize, QueueKey, ConsumerKey),
-    stored: OwnedMessage,
+    message: OwnedMessage,
 }
 
 /// A subscription, as its shard sees it.
@@ -288,8 +288,8 @@ impl World {
             Ok(name) => self.to_home[name % homes].push_back(ToHome::Detach(number)),
             Err(_) => self.to_home.iter_mut().for_each(|mail| mail.push_back(ToHome::Detach(number))),
         }
-        for Held { origin: (home, queue, consumer), stored } in model.held.drain(..) {
-            self.to_home[home].push_back(ToHome::GiveBack(queue, consumer, stored, GivenBack::Lost));
+        for Held { origin: (home, queue, consumer), message } in model.held.drain(..) {
+            self.to_home[home].push_back(ToHome::GiveBack(queue, consumer, message, GivenBack::Lost));
         }
     }
 
@@ -315,20 +315,20 @@ impl World {
     }
 
     fn settle(&mut self, number: usize, at: usize) {
-        let Held { origin: (home, queue, consumer), stored } = self.consumers[number].held.remove(at);
-        self.sent[id_of(&stored)].state = State::Ended;
-        self.homes[0].forget(&stored);
+        let Held { origin: (home, queue, consumer), message } = self.consumers[number].held.remove(at);
+        self.sent[id_of(&message)].state = State::Ended;
+        self.homes[0].forget(&message);
         let credit = self.credit_for(number);
-        let settled_bytes = stored.size() as u64;
+        let settled_bytes = message.size() as u64;
         self.report(home, Progress { queue, consumer, settled: 1, settled_bytes, credit });
         self.grant(number);
     }
 
     fn refuse(&mut self, number: usize, at: usize, deliveries_max: u32, delay_ms: u64) {
-        let Held { origin: (home, queue, consumer), stored } = self.consumers[number].held.remove(at);
+        let Held { origin: (home, queue, consumer), message } = self.consumers[number].held.remove(at);
         let credit = self.credit_for(number);
         let why = GivenBack::Failed { deliveries_max, delay_ms, credit };
-        self.to_home[home].push_back(ToHome::GiveBack(queue, consumer, stored, why));
+        self.to_home[home].push_back(ToHome::GiveBack(queue, consumer, message, why));
         self.grant(number);
     }
 
@@ -350,15 +350,15 @@ impl World {
 
     fn receive(&mut self, home: usize, effect: Effect) {
         match effect {
-            Effect::Deliver(Delivery { subscriber, queue, consumer, stored }) => {
+            Effect::Deliver(Delivery { subscriber, queue, consumer, message }) => {
                 let model = &mut self.consumers[subscriber.key.index as usize];
                 if !model.is_alive {
-                    let back = ToHome::GiveBack(queue, consumer, stored, GivenBack::Lost);
+                    let back = ToHome::GiveBack(queue, consumer, message, GivenBack::Lost);
                     return self.to_home[home].push_back(back);
                 }
                 let origin = (home, queue, consumer);
-                model.unwritten.push((origin, stored.size() as i64));
-                model.held.push(Held { origin, stored });
+                model.unwritten.push((origin, message.size() as i64));
+                model.held.push(Held { origin, message });
                 assert!(model.held.len() as i64 <= model.prefetch, "more than its credit");
             }
             Effect::CreditRequest(subscriber, consumer) => {

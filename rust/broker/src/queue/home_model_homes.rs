@@ -51,14 +51,14 @@ impl World {
             let is_taken = !is_worker(name) || !line.consumers.is_empty();
             let is_expired = expires_ms != 0 && expires_ms <= now_ms;
             line.next_seq += u64::from(is_taken && !is_expired);
-            let stored = self.message(at, seq, expires_ms, failures_max);
-            let id = id_of(&stored);
+            let message = self.message(at, seq, expires_ms, failures_max);
+            let id = id_of(&message);
             if is_taken {
                 self.put(id);
             } else {
                 self.sent[id].state = State::Leaves("unmatched");
             }
-            self.homes[at.0].enqueue(at.1, stored);
+            self.homes[at.0].enqueue(at.1, message);
         }
     }
 
@@ -71,9 +71,9 @@ impl World {
         failures_max: u16,
     ) -> OwnedMessage {
         let (id, name) = (self.sent.len(), self.lines[&at].name);
-        let mut stored = stored(NAMES[name], id, id % 20);
-        (stored.expires_ms, stored.failures_max) = (expires_ms, failures_max);
-        stored.persistent = is_persistent(id);
+        let mut message = message(NAMES[name], id, id % 20);
+        (message.expires_ms, message.failures_max) = (expires_ms, failures_max);
+        message.persistent = is_persistent(id);
         self.sent.push(Sent {
             at,
             name,
@@ -86,7 +86,7 @@ impl World {
             refused_by: None,
             state: State::Ended,
         });
-        stored
+        message
     }
 
     /// Adds a message to its queue, or requeues it, unless it has expired.
@@ -120,9 +120,9 @@ impl World {
 
     pub(super) fn release(&mut self, (at, place, first, count): (Place, u64, u64, u64), filled: bool) {
         for nth in (0..count).filter(|_| filled) {
-            let stored = self.message(at, place + nth, 0, 0);
-            self.put(id_of(&stored));
-            self.homes[at.0].enqueue_at(at.1, stored, first + nth);
+            let message = self.message(at, place + nth, 0, 0);
+            self.put(id_of(&message));
+            self.homes[at.0].enqueue_at(at.1, message, first + nth);
         }
         let Some(line) = self.line(at) else { return };
         line.reserved -= count;
@@ -160,9 +160,9 @@ impl World {
                 }
                 self.homes[home].progress(&progress);
             }
-            ToHome::GiveBack(queue, consumer, stored, why) => {
-                self.come_back(id_of(&stored), consumer, why);
-                self.homes[home].give_back(queue, consumer, stored, why);
+            ToHome::GiveBack(queue, consumer, message, why) => {
+                self.come_back(id_of(&message), consumer, why);
+                self.homes[home].give_back(queue, consumer, message, why);
             }
             ToHome::Grant(consumer, messages) => self.homes[home].grant(consumer, messages),
             ToHome::Revoke(number) => self.homes[home].revoke(subscriber_of(number)),
@@ -257,19 +257,22 @@ impl World {
         for effect in take(&mut self.homes[home].effects) {
             match &effect {
                 Effect::Deliver(delivery) => self.expect_delivery(home, delivery),
-                Effect::DeadLetter(stored) => {
-                    let sent = &mut self.sent[id_of(stored)];
+                Effect::DeadLetter(message) => {
+                    let sent = &mut self.sent[id_of(message)];
                     let State::Leaves(reason) = sent.state else { panic!("a {:?} message died", sent.state) };
-                    let headers = String::from_utf8_lossy(stored.message().headers).into_owned();
+                    let headers = String::from_utf8_lossy(message.message().headers).into_owned();
                     let count = sent.deliveries;
                     assert!(headers.starts_with(&format!("dead-letter-reason:{reason}\n")), "{headers}");
                     assert!(headers.contains(&format!("\ndelivery-count:{count}\n")), "{headers}");
-                    assert!(stored.record == NO_RECORD || stored.persistent, "only persistent ones are kept");
+                    assert!(
+                        message.record == NO_RECORD || message.persistent,
+                        "only persistent ones are kept"
+                    );
                     sent.state = State::Ended;
-                    self.homes[home].forget(stored); // as its new home does
+                    self.homes[home].forget(message); // as its new home does
                 }
-                Effect::Unmatched(stored) => {
-                    let sent = &mut self.sent[id_of(stored)];
+                Effect::Unmatched(message) => {
+                    let sent = &mut self.sent[id_of(message)];
                     assert_eq!(sent.state, State::Leaves("unmatched"));
                     sent.state = State::Ended;
                 }
@@ -301,7 +304,7 @@ impl World {
     }
 
     pub(super) fn expect_delivery(&mut self, home: usize, delivery: &Delivery) {
-        let (id, at) = (id_of(&delivery.stored), (home, delivery.queue));
+        let (id, at) = (id_of(&delivery.message), (home, delivery.queue));
         let line = self.lines.get(&at).expect("a queue");
         assert_eq!(self.next_of(line), Some(id), "in order");
         let number = delivery.subscriber.key.index as usize;
@@ -330,7 +333,7 @@ impl World {
         line.touched_ms = now_ms;
         sent.state = State::InFlight;
         sent.deliveries += 1;
-        assert_eq!(delivery.stored.deliveries, sent.deliveries);
+        assert_eq!(delivery.message.deliveries, sent.deliveries);
     }
 
     /// Closes or opens a shard for deliveries.

@@ -45,7 +45,7 @@ fn subscriber(number: usize) -> Subscriber {
     Subscriber { shard: ShardId(0), key: Key { index: number as u32, generation: 1 } }
 }
 
-fn stored(name: &str, id: usize, len: usize) -> OwnedMessage {
+fn message(name: &str, id: usize, len: usize) -> OwnedMessage {
     let (id, body) = (id.to_string(), vec![b'x'; len]);
     OwnedMessage::new(&Message {
         destination: name.as_bytes(),
@@ -62,15 +62,15 @@ fn with_expiring(count: usize, expires_ms: impl Fn(usize) -> u64) -> (Home, Queu
     let mut home = home();
     let queue = home.create(b"/queue/dlq/a", QueueKind::Work);
     for id in 0..count {
-        let mut message = stored("/queue/dlq/a", id, 1);
+        let mut message = message("/queue/dlq/a", id, 1);
         message.expires_ms = expires_ms(id);
         home.enqueue(queue, message);
     }
     (home, queue)
 }
 
-fn id_of(stored: &OwnedMessage) -> usize {
-    let id = std::str::from_utf8(stored.message().id).expect("a number");
+fn id_of(message: &OwnedMessage) -> usize {
+    let id = std::str::from_utf8(message.message().id).expect("a number");
     id.parse().expect("a number")
 }
 
@@ -99,7 +99,7 @@ fn settled(delivery: &Delivery, messages: i64) -> Progress {
         queue: delivery.queue,
         consumer: delivery.consumer,
         settled: 1,
-        settled_bytes: delivery.stored.size() as u64,
+        settled_bytes: delivery.message.size() as u64,
         credit: Credit { messages, bytes: 0 },
     }
 }
@@ -109,8 +109,8 @@ fn a_queue_can_request_credit_again_after_its_credit_was_revoked() {
     let mut home = home();
     let key = home.attach_pattern(b"/queue/*", subscriber(1), messages(1));
     let queue = home.create(b"/queue/a", QueueKind::Work);
-    home.enqueue(queue, stored("/queue/a", 1, 1));
-    let mut short_lived = stored("/queue/a", 2, 1);
+    home.enqueue(queue, message("/queue/a", 1, 1));
+    let mut short_lived = message("/queue/a", 2, 1);
     short_lived.expires_ms = 10;
     home.enqueue(queue, short_lived);
     home.dispatch(usize::MAX);
@@ -132,7 +132,7 @@ fn a_queue_can_request_credit_again_after_its_credit_was_revoked() {
         "no message is pending"
     );
     home.effects.clear();
-    home.enqueue(queue, stored("/queue/a", 3, 1));
+    home.enqueue(queue, message("/queue/a", 3, 1));
     home.dispatch(usize::MAX);
     assert!(
         home.effects.iter().any(|effect| matches!(effect, Effect::CreditRequest(..))),
@@ -154,7 +154,7 @@ fn timers_do_not_accumulate_while_a_queue_is_used() {
             timers.pop();
             home.meet(queue);
         }
-        let mut message = stored("/queue/a", step, 1);
+        let mut message = message("/queue/a", step, 1);
         message.expires_ms = now_ms + 40;
         home.enqueue(queue, message);
         home.dispatch(usize::MAX);
@@ -173,7 +173,7 @@ fn timers_do_not_accumulate_while_a_queue_is_used() {
 fn a_queue_is_idle_from_the_expiry_of_its_last_message() {
     let mut home = home();
     let queue = home.create(b"/queue/dlq/a", QueueKind::Work);
-    let mut message = stored("/queue/dlq/a", 1, 1);
+    let mut message = message("/queue/dlq/a", 1, 1);
     message.expires_ms = 2 * IDLE_MS;
     home.enqueue(queue, message);
     home.set_time(2 * IDLE_MS);
@@ -209,18 +209,18 @@ fn a_nacked_message_goes_to_a_consumer_that_got_credit_in_the_same_turn() {
     let queue = home.create(b"/queue/a", QueueKind::Work);
     let first = home.attach(queue, subscriber(1), messages(10));
     home.attach(queue, subscriber(2), messages(1));
-    (0..2).for_each(|id| home.enqueue(queue, stored("/queue/a", id, 1)));
+    (0..2).for_each(|id| home.enqueue(queue, message("/queue/a", id, 1)));
     home.dispatch(usize::MAX);
     let mut held = take_deliveries(&mut home);
     assert_eq!(held.iter().map(|it| it.subscriber.key.index).collect::<Vec<_>>(), [1, 2]);
     let why = GivenBack::Failed { deliveries_max: u32::MAX, delay_ms: 0, credit: messages(1) };
-    home.give_back(queue, first, held.remove(0).stored, why);
+    home.give_back(queue, first, held.remove(0).message, why);
     home.set_time(DELAY_MS);
     home.meet(queue);
     home.progress(&settled(&held[0], 1));
     home.dispatch(usize::MAX);
     let again = take_deliveries(&mut home);
-    assert_eq!((id_of(&again[0].stored), again[0].subscriber.key.index), (0, 2));
+    assert_eq!((id_of(&again[0].message), again[0].subscriber.key.index), (0, 2));
 }
 
 #[test]
@@ -229,11 +229,11 @@ fn a_worker_topic_delivers_nothing_after_a_stale_message() {
     let worker = home.create(b"#w", QueueKind::Worker);
     home.attach(worker, subscriber(1), messages(9));
     let enqueue = |home: &mut Home, seq| {
-        let mut message = stored("#w", seq as usize, 1);
+        let mut message = message("#w", seq as usize, 1);
         message.seq = seq;
         home.enqueue(worker, message);
         home.dispatch(9);
-        take_deliveries(home).iter().map(|delivery| id_of(&delivery.stored)).collect::<Vec<_>>()
+        take_deliveries(home).iter().map(|delivery| id_of(&delivery.message)).collect::<Vec<_>>()
     };
     home.hold_behind(worker, Some(3));
     assert_eq!((enqueue(&mut home, 5), enqueue(&mut home, 2)), (vec![], vec![2]));
@@ -253,19 +253,19 @@ fn the_memory_of_a_home_is_released_with_it() {
     let worker = home.create(b"#w", QueueKind::Worker);
     let consumer = home.attach(queue, subscriber(1), messages(3));
     for id in 0..6 {
-        let mut message = stored("/queue/a", id, 1000);
+        let mut message = message("/queue/a", id, 1000);
         message.expires_ms = [0, 50][id % 2];
         message.failures_max = u16::from(id == 2);
         home.enqueue(queue, message);
     }
-    home.enqueue(worker, stored("#w", 6, 1000));
+    home.enqueue(worker, message("#w", 6, 1000));
     home.dispatch(2);
     let mut held = take_deliveries(&mut home);
     let why = GivenBack::Failed { deliveries_max: u32::MAX, delay_ms: 0, credit: messages(1) };
-    home.give_back(queue, consumer, held.remove(0).stored, why); // delayed
-    home.give_back(queue, consumer, held.remove(0).stored, GivenBack::Lost); // at its old place
+    home.give_back(queue, consumer, held.remove(0).message, why); // delayed
+    home.give_back(queue, consumer, held.remove(0).message, GivenBack::Lost); // at its old place
     home.dispatch(2); // to the consumer
-    let failed = take_deliveries(&mut home).remove(1).stored;
+    let failed = take_deliveries(&mut home).remove(1).message;
     home.give_back(queue, consumer, failed, why); // a dead letter
     home.dispatch(1);
     home.set_time(50);
@@ -332,7 +332,7 @@ fn pending_messages_reach_a_new_pattern_in_portions() {
     for number in 0..100 {
         let name = format!("/queue/{number}");
         let queue = home.create(name.as_bytes(), QueueKind::Work);
-        home.enqueue(queue, stored(&name, number, 1));
+        home.enqueue(queue, message(&name, number, 1));
     }
     home.dispatch(usize::MAX);
     home.attach_pattern(b"/queue/*", subscriber(1), messages(Credit::UNLIMITED));
@@ -342,7 +342,7 @@ fn pending_messages_reach_a_new_pattern_in_portions() {
         home.dispatch(usize::MAX);
         let portion = take_deliveries(&mut home);
         assert!(portion.len() <= 20, "{} at once", portion.len());
-        seen.extend(portion.iter().map(|delivery| id_of(&delivery.stored)));
+        seen.extend(portion.iter().map(|delivery| id_of(&delivery.message)));
     }
     assert_eq!(seen.len(), 100);
 }
@@ -352,10 +352,10 @@ fn a_full_queue_is_removed_in_portions() {
     let before = held_bytes();
     let mut home = home();
     let queue = home.create(b"/queue/a", QueueKind::Work);
-    (0..5000).for_each(|id| home.enqueue(queue, stored("/queue/a", id, 1)));
+    (0..5000).for_each(|id| home.enqueue(queue, message("/queue/a", id, 1)));
     let worker = home.create(b"#w", QueueKind::Worker);
     home.attach(worker, subscriber(1), messages(0));
-    (0..5000).for_each(|id| home.enqueue(worker, stored("#w", id, 1)));
+    (0..5000).for_each(|id| home.enqueue(worker, message("#w", id, 1)));
     home.visited = 0;
     home.delete(queue);
     home.detach(subscriber(1));
@@ -378,7 +378,7 @@ fn each_of_very_many_busy_queues_is_served_soon() {
         let name = format!("/queue/{number}");
         let queue = home.create(name.as_bytes(), QueueKind::Work);
         home.attach(queue, subscriber(number), messages(1000));
-        (0..count).for_each(|id| home.enqueue(queue, stored(&name, id, 1)));
+        (0..count).for_each(|id| home.enqueue(queue, message(&name, id, 1)));
         queue
     };
     (0..5000).for_each(|number| _ = queue(number, 60));
@@ -397,9 +397,9 @@ fn the_growth_of_a_list_counts_as_visits() {
     let mut home = home();
     let queue = home.create(b"/queue/a", QueueKind::Work);
     home.visited = 0;
-    (0..1000).for_each(|id| home.enqueue(queue, stored("/queue/a", id, 1)));
+    (0..1000).for_each(|id| home.enqueue(queue, message("/queue/a", id, 1)));
     let few = take(&mut home.visited);
-    (1000..100_000).for_each(|id| home.enqueue(queue, stored("/queue/a", id, 1)));
+    (1000..100_000).for_each(|id| home.enqueue(queue, message("/queue/a", id, 1)));
     assert!(few >= 100 && home.visited >= 50 * few, "{few} and {} visits", home.visited);
 }
 
@@ -409,7 +409,7 @@ fn many_queues_removed_together_drop_their_messages_in_portions() {
     let queues: Vec<_> =
         (0..100).map(|at| home.create(format!("/queue/{at}").as_bytes(), QueueKind::Work)).collect();
     for queue in &queues {
-        (0..100).for_each(|id| home.enqueue(*queue, stored("/queue/a", id, 1)));
+        (0..100).for_each(|id| home.enqueue(*queue, message("/queue/a", id, 1)));
     }
     home.visited = 0;
     queues.into_iter().for_each(|queue| home.delete(queue));
@@ -466,10 +466,10 @@ fn a_store_forgets_each_message_once_however_the_message_ends() {
         let body = [number];
         let message =
             Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: &body };
-        let mut stored = OwnedMessage::new(&message);
-        stored.persistent = number != 5;
-        stored.expires_ms = if number == 4 { 10 } else { 0 };
-        home.enqueue(queue, stored);
+        let mut owned = OwnedMessage::new(&message);
+        owned.persistent = number != 5;
+        owned.expires_ms = if number == 4 { 10 } else { 0 };
+        home.enqueue(queue, owned);
     }
     let subscriber = Subscriber { shard: ShardId(0), key: Key { index: 0, generation: 0 } };
     let credit = Credit { messages: 2, bytes: 1000 };
@@ -483,8 +483,8 @@ fn a_store_forgets_each_message_once_however_the_message_ends() {
     }
     let failed = delivered.remove(0);
     let why = GivenBack::Failed { deliveries_max: 9, delay_ms: 0, credit: Credit::default() };
-    home.give_back(failed.queue, failed.consumer, failed.stored, why); // dead
-    home.forget(&delivered.remove(0).stored); // acknowledged
+    home.give_back(failed.queue, failed.consumer, failed.message, why); // dead
+    home.forget(&delivered.remove(0).message); // acknowledged
     home.set_time(20);
     home.meet(queue); // the fifth has expired
     home.delete(queue);
@@ -515,7 +515,7 @@ fn deliveries_of_queues(home: &mut Home, queues: usize, consumers: usize) -> Vec
     for number in 0..queues {
         let name = format!("/queue/{number}");
         let queue = home.create(name.as_bytes(), QueueKind::Work);
-        home.enqueue(queue, stored(&name, number, 1));
+        home.enqueue(queue, message(&name, number, 1));
         home.dispatch(usize::MAX);
         for delivery in take_deliveries(home) {
             counts[delivery.subscriber.key.index as usize] += 1;
@@ -542,7 +542,7 @@ proptest! {
         }
         let mut counts = vec![0_usize; patterns.len()];
         for (count, portion) in batches {
-            (0..count).for_each(|id| home.enqueue(queue, stored("/queue/a", id, 1)));
+            (0..count).for_each(|id| home.enqueue(queue, message("/queue/a", id, 1)));
             home.dispatch(portion);
             for delivery in take_deliveries(&mut home) {
                 counts[delivery.subscriber.key.index as usize] += 1;
@@ -580,7 +580,7 @@ proptest! {
         let queues = names.map(|name| home.create(name.as_bytes(), QueueKind::Worker));
         let mut counts = vec![vec![0_usize; consumers]; names.len()];
         for (id, queue) in order.iter().enumerate() {
-            home.enqueue(queues[*queue], stored(names[*queue], id, 1));
+            home.enqueue(queues[*queue], message(names[*queue], id, 1));
             home.dispatch(usize::MAX);
             for delivery in take_deliveries(&mut home) {
                 counts[*queue][delivery.subscriber.key.index as usize] += 1;
@@ -614,8 +614,8 @@ fn consumers_of_a_closed_shard_are_suspended_until_it_is_opened() {
     let near = home.attach(queues[1], subscriber(3), messages(1));
     home.close(ShardId(5));
     for id in 0..4 {
-        home.enqueue(queues[0], stored("/queue/a", id, 1));
-        home.enqueue(queues[1], stored("/queue/b", id, 1));
+        home.enqueue(queues[0], message("/queue/a", id, 1));
+        home.enqueue(queues[1], message("/queue/b", id, 1));
     }
     home.dispatch(usize::MAX);
     let shards =

@@ -29,28 +29,28 @@ impl Owners<'_> {
 
     /// Handles a message that found no subscription where it was sent: one may exist by now. It is kept for a new
     /// subscription until the sender's shard has reported that it knows that, because it must precede live messages.
-    pub(super) fn place_stale(&mut self, stored: OwnedMessage) {
-        let Ok(destination) = self.router.destination_of(self.turn, stored.destination()) else { return };
-        if stored.is_expired(self.turn.now_ms) {
+    pub(super) fn place_stale(&mut self, message: OwnedMessage) {
+        let Ok(destination) = self.router.destination_of(self.turn, message.destination()) else { return };
+        if message.is_expired(self.turn.now_ms) {
             self.turn.counters.expired += 1; // it was returned by a subscription that has ended
         } else if self.router.filter_count(destination) > 0 && self.queues.pending_replays.is_empty() {
-            self.notes.leave(Local::Publish(stored));
+            self.notes.leave(Local::Publish(message));
         } else {
-            self.hold_stale(stored);
+            self.hold_stale(message);
         }
     }
 
     /// Keeps a message until a subscription comes, or it expires.
-    pub(super) fn hold_stale(&mut self, mut stored: OwnedMessage) {
+    pub(super) fn hold_stale(&mut self, mut message: OwnedMessage) {
         if self.turn.config.ttl_ms == 0 {
             self.turn.counters.unmatched += 1;
             return;
         }
         let end_ms = self.turn.now_ms.saturating_add(self.turn.config.ttl_ms);
-        stored.expires_ms = if stored.expires_ms == 0 { end_ms } else { stored.expires_ms.min(end_ms) };
+        message.expires_ms = if message.expires_ms == 0 { end_ms } else { message.expires_ms.min(end_ms) };
         self.turn.counters.stale += 1;
-        let queue = self.worker_queue(stored.destination());
-        let oldest = self.queues.stale.hold(stored, self.turn.config.max_stale_queue_size);
+        let queue = self.worker_queue(message.destination());
+        let oldest = self.queues.stale.hold(message, self.turn.config.max_stale_queue_size);
         queue.into_iter().for_each(|queue| self.hold_behind_stale(queue));
         if let Some(oldest) = oldest {
             self.tell(oldest, HomeNote::DropStale);
@@ -71,18 +71,18 @@ impl Owners<'_> {
     }
 
     /// Sets or removes the retained message of a topic.
-    pub(super) fn retain(&mut self, stored: OwnedMessage, set: bool, requester: Option<Requester>) {
+    pub(super) fn retain(&mut self, message: OwnedMessage, set: bool, requester: Option<Requester>) {
         let mut kept = Ok(());
         if set {
-            match self.reserve_retained(stored.destination()) {
+            match self.reserve_retained(message.destination()) {
                 Ok(reserved) => {
                     self.queues.retained.reserve(-i64::from(reserved), 0);
-                    self.queues.retained.set(stored);
+                    self.queues.retained.set(message);
                 }
-                Err(error) => kept = Err((error, describe(&stored))),
+                Err(error) => kept = Err((error, describe(&message))),
             }
         } else {
-            self.queues.retained.remove(stored.destination());
+            self.queues.retained.remove(message.destination());
         }
         self.rearm_waiting();
         if let Some(requester) = requester {

@@ -30,8 +30,8 @@ impl Home {
         let mut expired = Vec::new();
         self.visited += queue.pending.advance(self.now_ms, AT_ONCE, &mut expired);
         let is_paged = queue.pending.is_paged();
-        for stored in expired {
-            self.expire(key, stored);
+        for message in expired {
+            self.expire(key, message);
         }
         if is_paged {
             self.read_ahead(key); // for stubs that have expired

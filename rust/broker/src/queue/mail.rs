@@ -88,7 +88,7 @@ pub struct Placed {
     /// Whether it sets (`true`) or removes the retained message of a topic.
     pub retain: Option<bool>,
     /// The message.
-    pub stored: OwnedMessage,
+    pub message: OwnedMessage,
 }
 
 /// Defines the enum of all notes, one variant for each of their types, and makes each of these into a `Note`.

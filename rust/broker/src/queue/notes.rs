@@ -259,7 +259,7 @@ mod tests {
         let key = Key { index: 0, generation: 0 };
         let subscriber = Subscriber { shard: OTHER, key };
         let delivery =
-            Delivery { subscriber, queue: key, consumer: key, stored: OwnedMessage::new(&message) };
+            Delivery { subscriber, queue: key, consumer: key, message: OwnedMessage::new(&message) };
         let load = delivery.load();
         notes.deliver(delivery);
         assert_eq!(notes.take_deliveries().collect::<Vec<_>>(), [(OTHER, load)]);

@@ -103,14 +103,14 @@ fn describe(note: Note) -> String {
         Note::Answer(AnswerNote::Refused(_, token, refusal)) => {
             format!("refused {token} {}", refusal.0.code.as_str())
         }
-        Note::Consumer(ConsumerNote::Deliver(delivery)) => format!("deliver {}", body(&delivery.stored)),
-        Note::Consumer(ConsumerNote::Replayed(_, stored, retained)) => {
-            format!("replayed {}{}", body(&stored), if retained { " (retained)" } else { "" })
+        Note::Consumer(ConsumerNote::Deliver(delivery)) => format!("deliver {}", body(&delivery.message)),
+        Note::Consumer(ConsumerNote::Replayed(_, message, retained)) => {
+            format!("replayed {}{}", body(&message), if retained { " (retained)" } else { "" })
         }
         Note::Consumer(ConsumerNote::ReplayEnd(_)) => "replay end".to_owned(),
         Note::Consumer(ConsumerNote::Opens(_, token, _)) => format!("opens {token}"),
-        Note::Home(HomeNote::Enqueue(stored, _)) => {
-            format!("enqueue to {}", String::from_utf8_lossy(stored.destination()))
+        Note::Home(HomeNote::Enqueue(message, _)) => {
+            format!("enqueue to {}", String::from_utf8_lossy(message.destination()))
         }
         Note::Replay(ReplayNote::InterestAck(_)) => "interest ack".to_owned(),
         Note::Memory(MemoryNote::AllowanceGrant(_, Allowance { messages, .. })) => {
@@ -123,7 +123,7 @@ fn describe(note: Note) -> String {
 fn describe_local(local: Local) -> String {
     match local {
         Local::Note(note) => describe(note),
-        Local::Publish(stored) => format!("publish {}", body(&stored)),
+        Local::Publish(message) => format!("publish {}", body(&message)),
         Local::Announce { topic, newcomer, .. } => {
             format!(
                 "announce {}{}",
@@ -135,8 +135,8 @@ fn describe_local(local: Local) -> String {
     }
 }
 
-fn body(stored: &OwnedMessage) -> String {
-    String::from_utf8_lossy(stored.message().body).into_owned()
+fn body(message: &OwnedMessage) -> String {
+    String::from_utf8_lossy(message.message().body).into_owned()
 }
 
 fn message(destination: &str, body: &str) -> OwnedMessage {
@@ -247,7 +247,7 @@ fn a_message_that_fails_too_often_is_sent_to_its_dead_letter_queue() {
         .expect("a delivery");
     let origin = Origin { home: OWN, queue, consumer: delivery.consumer };
     let why = GivenBack::Failed { deliveries_max: 1, delay_ms: 0, credit: Credit::default() };
-    world.tell(HomeNote::GiveBack(origin, delivery.stored, why));
+    world.tell(HomeNote::GiveBack(origin, delivery.message, why));
     world.owners().run_effects();
     let names: Vec<_> =
         world.queues.home.iter().map(|queue| String::from_utf8_lossy(&queue.name).into_owned()).collect();
@@ -425,7 +425,7 @@ fn reserved_places_of_a_transaction_precede_later_messages() {
     world.owners().dispatch_at_once(found);
     assert_eq!(world.local(), ["applied 2"], "nothing after a reserved place is delivered");
     let mut messages = PagedDeque::default();
-    messages.push_back(Placed { reservation: Some(0), retain: None, stored: message("/queue/a", "placed") });
+    messages.push_back(Placed { reservation: Some(0), retain: None, message: message("/queue/a", "placed") });
     world.tell(TransactionNote::Commit(messages, 1, frame(3)));
     world.do_jobs();
     world.owners().dispatch_at_once(found);
@@ -654,10 +654,10 @@ fn a_dead_letter_is_kept_at_its_new_place_before_it_is_forgotten_at_the_old_one(
     let journal = Journal::fast();
     let mut world = World::new(1, Config { max_deliveries: 1, ..Config::default() });
     world.queues.home = Home::new(&world.turn.config, world.turn.hasher.clone(), journal.handle());
-    let mut stored = message("/queue/a", "x");
-    stored.persistent = true;
-    stored.expires_ms = 10;
-    world.tell(HomeNote::Enqueue(stored, None));
+    let mut owned = message("/queue/a", "x");
+    owned.persistent = true;
+    owned.expires_ms = 10;
+    world.tell(HomeNote::Enqueue(owned, None));
     world.queues.home.set_time(10);
     let queue = world.find(b"/queue/a").expect("a queue");
     world.owners().dispatch_at_once(queue);
@@ -674,9 +674,9 @@ fn a_dead_letter_that_is_refused_is_forgotten() {
     let mut world = World::new(1, Config { max_queue_length: 1, ..Config::default() });
     world.queues.home = Home::new(&world.turn.config, world.turn.hasher.clone(), journal.handle());
     world.tell(HomeNote::Enqueue(message("/queue/dlq/a", "full"), None));
-    let mut stored = message("/queue/a", "x");
-    (stored.persistent, stored.expires_ms) = (true, 10);
-    world.tell(HomeNote::Enqueue(stored, None));
+    let mut owned = message("/queue/a", "x");
+    (owned.persistent, owned.expires_ms) = (true, 10);
+    world.tell(HomeNote::Enqueue(owned, None));
     world.queues.home.set_time(10);
     let queue = world.find(b"/queue/a").expect("a queue");
     world.owners().dispatch_at_once(queue);
@@ -691,9 +691,9 @@ fn a_store_may_be_told_to_forget_a_message_before_it_is_told_to_keep_it() {
     let mut world = World::new(2, Config::default());
     world.queues.home = Home::new(&world.turn.config, world.turn.hasher.clone(), journal.handle());
     world.attach(subscriber(OTHER, 0), queue(b"/queue/a"), frame_of(OTHER, 1));
-    let mut stored = message("/queue/a", "x");
-    stored.persistent = true;
-    world.tell(HomeNote::Enqueue(stored, None));
+    let mut owned = message("/queue/a", "x");
+    owned.persistent = true;
+    world.tell(HomeNote::Enqueue(owned, None));
     let queue = world.find(b"/queue/a").expect("a queue");
     world.owners().dispatch_at_once(queue);
     let delivery = world.notes.take_trays().flat_map(|(_, tray)| tray).find_map(|note| match note {
@@ -702,9 +702,9 @@ fn a_store_may_be_told_to_forget_a_message_before_it_is_told_to_keep_it() {
     });
     let delivery = delivery.expect("a delivery to the other shard");
     // The other shard has its own handle. A note tells the home about the ACK; it may be merged with other notes.
-    journal.handle().forget(delivery.stored.record);
+    journal.handle().forget(delivery.message.record);
     let credit = Credit { messages: 1, bytes: 0 };
-    let (consumer, settled_bytes) = (delivery.consumer, delivery.stored.size() as u64);
+    let (consumer, settled_bytes) = (delivery.consumer, delivery.message.size() as u64);
     world.tell(HomeNote::Progress(Progress { queue, consumer, settled: 1, settled_bytes, credit }));
     let told = journal.calls();
     assert_eq!(
@@ -734,8 +734,8 @@ fn the_asking_shard_can_write_a_transaction_with_all_its_places() {
     let record: Vec<(&str, u64)> = names.into_iter().zip([places[0], places[0] + 1, places[1]]).collect();
     let mut messages = PagedDeque::default();
     for (reservation, name) in [(0, "/queue/a"), (0, "/queue/a"), (1, "/queue/b")] {
-        let stored = message(name, "placed");
-        messages.push_back(Placed { reservation: Some(reservation), retain: None, stored });
+        let owned = message(name, "placed");
+        messages.push_back(Placed { reservation: Some(reservation), retain: None, message: owned });
     }
     home.owners().read(OTHER, TransactionNote::Commit(messages, 1, frame_of(OTHER, 2)).into());
     home.do_jobs();
@@ -745,9 +745,9 @@ fn the_asking_shard_can_write_a_transaction_with_all_its_places() {
     home.owners().run_effects();
     let delivered = std::iter::from_fn(|| home.notes.next_local()).filter_map(|local| match local {
         Local::Note(Note::Consumer(ConsumerNote::Deliver(delivery)))
-            if body(&delivery.stored) == "placed" =>
+            if body(&delivery.message) == "placed" =>
         {
-            Some((String::from_utf8_lossy(delivery.stored.destination()).into_owned(), delivery.stored.seq))
+            Some((String::from_utf8_lossy(delivery.message.destination()).into_owned(), delivery.message.seq))
         }
         _ => None,
     });

@@ -83,7 +83,7 @@ impl Paged {
 
     /// The last place.
     pub(super) fn last_place(&self) -> Option<u64> {
-        let loaded = self.head.back().map(|stored| stored.seq);
+        let loaded = self.head.back().map(|message| message.seq);
         let loading = self.loading.keys().next_back().copied();
         self.stubs.back().map(|stub| stub.seq).into_iter().chain(loading).chain(loaded).max()
     }
@@ -98,21 +98,21 @@ impl Paged {
         }
     }
 
-    fn push_head(&mut self, stored: OwnedMessage) {
-        self.head_bytes += stored.size();
-        self.head.push_back(stored);
+    fn push_head(&mut self, message: OwnedMessage) {
+        self.head_bytes += message.size();
+        self.head.push_back(message);
     }
 
     fn pop_head(&mut self) -> Option<OwnedMessage> {
-        let stored = self.head.pop_front()?;
-        self.head_bytes -= stored.size();
-        Some(stored)
+        let message = self.head.pop_front()?;
+        self.head_bytes -= message.size();
+        Some(message)
     }
 
     pub(super) fn remove_head(&mut self, seq: u64) -> Option<OwnedMessage> {
-        let stored = self.head.remove_key(&seq, |stored| stored.seq)?;
-        self.head_bytes -= stored.size();
-        Some(stored)
+        let message = self.head.remove_key(&seq, |message| message.seq)?;
+        self.head_bytes -= message.size();
+        Some(message)
     }
 
     /// Whether one more message behind `before` others, and behind what is loaded in front, is within the window.
@@ -168,7 +168,7 @@ impl Pending {
     #[cold]
     pub(super) fn first_of_paged<'a>(&'a self, paged: &'a Paged) -> Option<&'a OwnedMessage> {
         match self.next_in_paged(paged)? {
-            Side::Returned => self.returned.first_key_value().map(|(_, stored)| stored),
+            Side::Returned => self.returned.first_key_value().map(|(_, message)| message),
             Side::Head => paged.head.front(),
             Side::Fresh => self.fresh.front(),
         }
@@ -177,14 +177,14 @@ impl Pending {
     #[cold]
     pub(super) fn pop_of_paged(&mut self) -> Option<OwnedMessage> {
         let side = self.next_in_paged(self.paged.as_deref()?)?;
-        let stored = match side {
+        let message = match side {
             Side::Returned => self.returned.pop_first()?.1,
             Side::Head => self.paged.as_deref_mut()?.pop_head()?,
             Side::Fresh => self.fresh.pop_front()?,
         };
-        self.forget(&stored);
+        self.forget(&message);
         self.close_gap();
-        Some(stored)
+        Some(message)
     }
 
     /// Makes an ordinary line of a paged one when no stub is left and one of its ends is empty.
@@ -215,21 +215,21 @@ impl Pending {
         let paged = self.paged.get_or_insert_default();
         let mut taken = 0;
         while taken < messages_max
-            && let Some(stored) = self.fresh.pop_front()
+            && let Some(message) = self.fresh.pop_front()
         {
             if paged.first_unloaded().is_none() && paged.has_room(paged.head.len(), window) {
-                paged.push_head(stored);
+                paged.push_head(message);
                 continue;
             }
             taken += 1;
-            let bytes = u32::try_from(stored.size()).ok().filter(|_| stored.deliveries == 0);
-            let record = bytes.map_or(NO_RECORD, |_| page_out(&stored));
+            let bytes = u32::try_from(message.size()).ok().filter(|_| message.deliveries == 0);
+            let record = bytes.map_or(NO_RECORD, |_| page_out(&message));
             match bytes {
                 Some(bytes) if record != NO_RECORD => {
-                    let (seq, expires_ms) = (stored.seq, stored.expires_ms);
+                    let (seq, expires_ms) = (message.seq, message.expires_ms);
                     paged.stubs.push_back(Stub { record, seq, expires_ms, bytes });
                 }
-                _ => _ = self.returned.insert(stored.seq, stored),
+                _ => _ = self.returned.insert(message.seq, message),
             }
         }
         self.close_gap();
@@ -288,17 +288,17 @@ impl Pending {
         let Some(stub) = paged.take_loading(seq) else { return false };
         match loaded {
             None => _ = self.drop_stub(stub),
-            Some(mut stored) => {
-                (stored.seq, stored.expires_ms) = (seq, stub.expires_ms);
+            Some(mut message) => {
+                (message.seq, message.expires_ms) = (seq, stub.expires_ms);
                 let is_behind_head = paged.head.back().is_none_or(|last| last.seq < seq);
                 self.bytes -= stub.bytes as usize;
-                self.bytes += stored.size();
+                self.bytes += message.size();
                 if stub.expires_ms != 0 {
                     self.expiring.insert((stub.expires_ms, seq));
                 }
                 match is_behind_head && paged.first_unloaded().is_none_or(|unloaded| seq < unloaded) {
-                    true => paged.push_head(stored),
-                    false => _ = self.returned.insert(seq, stored),
+                    true => paged.push_head(message),
+                    false => _ = self.returned.insert(seq, message),
                 }
                 self.close_gap();
             }
@@ -308,8 +308,8 @@ impl Pending {
 
     /// Drops the message that is next, loaded or not. Returns its record.
     pub(super) fn drop_next(&mut self) -> Option<RecordId> {
-        if let Some(stored) = self.pop() {
-            return Some(stored.record);
+        if let Some(message) = self.pop() {
+            return Some(message.record);
         }
         let stub = self.paged.as_deref_mut()?.take_stub()?;
         Some(self.drop_stub(stub))
@@ -317,7 +317,7 @@ impl Pending {
 
     /// Drops any message, delayed ones last. Returns its record.
     pub(super) fn drop_any(&mut self) -> Option<RecordId> {
-        self.drop_next().or_else(|| self.pop_any().map(|stored| stored.record))
+        self.drop_next().or_else(|| self.pop_any().map(|message| message.record))
     }
 }
 

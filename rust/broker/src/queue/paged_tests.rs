@@ -10,26 +10,26 @@ use super::*;
 
 const WINDOW: Window = Window { messages: 3, bytes: 1000 };
 
-fn stored(seq: u64, expires_ms: u64, len: usize) -> OwnedMessage {
+fn message(seq: u64, expires_ms: u64, len: usize) -> OwnedMessage {
     let body = vec![b'b'; len];
     let message =
         Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: &body };
-    let mut stored = OwnedMessage::new(&message);
-    (stored.seq, stored.expires_ms) = (seq, expires_ms);
-    stored
+    let mut owned = OwnedMessage::new(&message);
+    (owned.seq, owned.expires_ms) = (seq, expires_ms);
+    owned
 }
 
 /// A line of so many short messages, paged out.
 fn line(count: u64) -> Pending {
     let mut pending = Pending::default();
-    (1..=count).for_each(|seq| _ = pending.push(stored(seq, 0, 1)));
-    pending.page_out(WINDOW, usize::MAX, |stored| stored.seq);
+    (1..=count).for_each(|seq| _ = pending.push(message(seq, 0, 1)));
+    pending.page_out(WINDOW, usize::MAX, |message| message.seq);
     pending
 }
 
 fn next(pending: &mut Pending) -> Option<u64> {
-    let first = pending.first().map(|stored| stored.seq);
-    let popped = pending.pop().map(|stored| stored.seq);
+    let first = pending.first().map(|message| message.seq);
+    let popped = pending.pop().map(|message| message.seq);
     assert_eq!(first, popped);
     popped
 }
@@ -45,9 +45,9 @@ fn requests(pending: &mut Pending) -> Vec<u64> {
 #[test]
 fn only_the_window_stays_loaded_and_nothing_is_requested_while_it_is_full() {
     let mut pending = line(10);
-    assert_eq!((pending.len(), pending.stubs(), pending.bytes()), (10, 7, 10 * stored(1, 0, 1).size()));
+    assert_eq!((pending.len(), pending.stubs(), pending.bytes()), (10, 7, 10 * message(1, 0, 1).size()));
     assert!(requests(&mut pending).is_empty());
-    pending.push(stored(11, 0, 1));
+    pending.push(message(11, 0, 1));
     assert_eq!(drain(&mut pending), [1, 2, 3], "the newest message waits for those that are not loaded");
     assert!(pending.has_next() && pending.first().is_none());
     assert_eq!(requests(&mut pending), [4, 5, 6]);
@@ -57,8 +57,8 @@ fn only_the_window_stays_loaded_and_nothing_is_requested_while_it_is_full() {
 #[test]
 fn a_window_is_bounded_in_bytes_as_well() {
     let mut pending = Pending::default();
-    (1..=5).for_each(|seq| _ = pending.push(stored(seq, 0, 900)));
-    pending.page_out(WINDOW, usize::MAX, |stored| stored.seq);
+    (1..=5).for_each(|seq| _ = pending.push(message(seq, 0, 900)));
+    pending.page_out(WINDOW, usize::MAX, |message| message.seq);
     assert_eq!(pending.stubs(), 3);
     assert_eq!((drain(&mut pending), requests(&mut pending)), (vec![1, 2], vec![3, 4]));
 }
@@ -68,11 +68,11 @@ fn messages_may_arrive_in_any_order_and_leave_in_theirs() {
     let mut pending = line(6);
     drain(&mut pending);
     assert_eq!(requests(&mut pending), [4, 5, 6]);
-    assert!(pending.arrive(6, Some(stored(6, 0, 1))) && pending.arrive(5, Some(stored(5, 0, 1))));
+    assert!(pending.arrive(6, Some(message(6, 0, 1))) && pending.arrive(5, Some(message(5, 0, 1))));
     assert_eq!(next(&mut pending), None);
-    assert!(pending.arrive(4, Some(stored(4, 0, 1))));
+    assert!(pending.arrive(4, Some(message(4, 0, 1))));
     assert!(!pending.is_paged() || pending.stubs() == 0);
-    pending.push(stored(7, 0, 1));
+    pending.push(message(7, 0, 1));
     assert_eq!(drain(&mut pending), [4, 5, 6, 7]);
     assert_eq!((pending.len(), pending.bytes(), pending.is_paged()), (0, 0, false));
 }
@@ -92,7 +92,7 @@ fn a_message_that_cannot_be_read_holds_up_nobody() {
     let mut pending = line(5);
     drain(&mut pending);
     requests(&mut pending);
-    assert!(pending.arrive(5, Some(stored(5, 0, 1))) && pending.arrive(4, None));
+    assert!(pending.arrive(5, Some(message(5, 0, 1))) && pending.arrive(4, None));
     assert!(!pending.arrive(4, None), "it is gone");
     assert_eq!((drain(&mut pending), pending.len(), pending.bytes()), (vec![5], 0, 0));
 }
@@ -100,33 +100,33 @@ fn a_message_that_cannot_be_read_holds_up_nobody() {
 #[test]
 fn messages_that_the_store_cannot_take_stay_loaded_at_their_places() {
     let mut pending = Pending::default();
-    (1..=8).for_each(|seq| _ = pending.push(stored(seq, 0, 1)));
-    let taken = pending.page_out(WINDOW, usize::MAX, |stored| if stored.seq % 2 == 0 { 0 } else { 7 });
+    (1..=8).for_each(|seq| _ = pending.push(message(seq, 0, 1)));
+    let taken = pending.page_out(WINDOW, usize::MAX, |message| if message.seq % 2 == 0 { 0 } else { 7 });
     assert_eq!((taken, pending.stubs(), pending.len()), (5, 2, 8));
     assert_eq!(drain(&mut pending), [1, 2, 3, 4]);
     assert_eq!(requests(&mut pending), [5, 7]);
-    pending.arrive(7, Some(stored(7, 0, 1)));
-    pending.arrive(5, Some(stored(5, 0, 1)));
+    pending.arrive(7, Some(message(7, 0, 1)));
+    pending.arrive(5, Some(message(5, 0, 1)));
     assert_eq!(drain(&mut pending), [5, 6, 7, 8]);
 }
 
 #[test]
 fn a_message_of_a_transaction_stands_at_its_place_among_stubs() {
     let mut pending = Pending::default();
-    [1, 2, 3, 5, 7].into_iter().for_each(|seq| _ = pending.push(stored(seq, 0, 1)));
-    pending.page_out(WINDOW, usize::MAX, |stored| stored.seq);
-    [6, 4, 8].into_iter().for_each(|seq| _ = pending.place(stored(seq, 0, 1)));
+    [1, 2, 3, 5, 7].into_iter().for_each(|seq| _ = pending.push(message(seq, 0, 1)));
+    pending.page_out(WINDOW, usize::MAX, |message| message.seq);
+    [6, 4, 8].into_iter().for_each(|seq| _ = pending.place(message(seq, 0, 1)));
     assert_eq!(drain(&mut pending), [1, 2, 3, 4]);
     assert_eq!(requests(&mut pending), [5, 7]);
-    [5, 7].into_iter().for_each(|seq| _ = pending.arrive(seq, Some(stored(seq, 0, 1))));
+    [5, 7].into_iter().for_each(|seq| _ = pending.arrive(seq, Some(message(seq, 0, 1))));
     assert_eq!(drain(&mut pending), [5, 6, 7, 8]);
 }
 
 #[test]
 fn a_stub_that_expires_leaves_the_line_without_being_loaded() {
     let mut pending = Pending::default();
-    (1..=6).for_each(|seq| _ = pending.push(stored(seq, if seq == 5 { 10 } else { 0 }, 1)));
-    pending.page_out(WINDOW, usize::MAX, |stored| 100 + stored.seq);
+    (1..=6).for_each(|seq| _ = pending.push(message(seq, if seq == 5 { 10 } else { 0 }, 1)));
+    pending.page_out(WINDOW, usize::MAX, |message| 100 + message.seq);
     assert_eq!((pending.next_ms(), pending.drop_expired_stub()), (Some(10), None));
     let mut expired = Vec::new();
     assert_eq!((pending.advance(10, 9, &mut expired), expired.len(), pending.next_ms()), (1, 0, None));
@@ -138,15 +138,15 @@ fn a_stub_that_expires_leaves_the_line_without_being_loaded() {
 #[test]
 fn an_expired_message_that_is_wanted_is_loaded_first_and_expires_then() {
     let mut pending = Pending::default();
-    (1..=9).for_each(|seq| _ = pending.push(stored(seq, if seq == 8 { 10 } else { 0 }, 1)));
-    pending.page_out(WINDOW, usize::MAX, |stored| stored.seq);
+    (1..=9).for_each(|seq| _ = pending.push(message(seq, if seq == 8 { 10 } else { 0 }, 1)));
+    pending.page_out(WINDOW, usize::MAX, |message| message.seq);
     let mut expired = Vec::new();
     pending.advance(10, 9, &mut expired);
     assert_eq!(requests(&mut pending), [8]);
-    pending.arrive(8, Some(stored(8, 0, 1)));
+    pending.arrive(8, Some(message(8, 0, 1)));
     assert_eq!(pending.next_ms(), Some(10));
     pending.advance(10, 9, &mut expired);
-    assert_eq!(expired.iter().map(|stored| stored.seq).collect::<Vec<_>>(), [8]);
+    assert_eq!(expired.iter().map(|message| message.seq).collect::<Vec<_>>(), [8]);
     assert_eq!((pending.len(), drain(&mut pending)), (8, vec![1, 2, 3]));
 }
 
@@ -155,12 +155,12 @@ fn everything_can_be_dropped_with_its_record_and_the_memory_is_given_back() {
     let before = message::held_bytes();
     let mut pending = Pending::default();
     for seq in 1..=9 {
-        let mut stored = stored(seq, if seq > 7 { 10 } else { 0 }, 1);
-        stored.record = 100 + seq;
-        pending.push(stored);
+        let mut message = message(seq, if seq > 7 { 10 } else { 0 }, 1);
+        message.record = 100 + seq;
+        pending.push(message);
     }
     let loaded = message::held_bytes();
-    pending.page_out(WINDOW, usize::MAX, |stored| stored.record);
+    pending.page_out(WINDOW, usize::MAX, |message| message.record);
     assert!(message::held_bytes() < loaded, "stubs occupy less");
     pending.pop();
     assert_eq!(requests(&mut pending), [4]);
@@ -169,7 +169,7 @@ fn everything_can_be_dropped_with_its_record_and_the_memory_is_given_back() {
     dropped.sort_unstable();
     assert_eq!(dropped, (102..=109).collect::<Vec<_>>());
     assert_eq!((pending.len(), pending.bytes(), pending.next_ms(), pending.is_paged()), (0, 0, None, false));
-    assert!(!pending.arrive(4, Some(stored(4, 0, 1))), "it comes too late");
+    assert!(!pending.arrive(4, Some(message(4, 0, 1))), "it comes too late");
     let mut other = line(100);
     drain(&mut other);
     requests(&mut other);
@@ -225,8 +225,8 @@ struct Model {
 }
 
 impl Model {
-    fn expect(&mut self, stored: &OwnedMessage) {
-        assert!(self.waiting.insert(stored.seq, (stored.size(), stored.expires_ms)).is_none());
+    fn expect(&mut self, message: &OwnedMessage) {
+        assert!(self.waiting.insert(message.seq, (message.size(), message.expires_ms)).is_none());
     }
 
     /// One message has left the line for good.
@@ -244,9 +244,9 @@ impl Model {
                 for _ in 0..count {
                     self.next_seq += 1;
                     let expires_ms = ttl_ms.map_or(0, |ttl_ms| self.now_ms + ttl_ms);
-                    let stored = stored(self.next_seq, expires_ms, len);
-                    self.expect(&stored);
-                    self.pending.push(stored);
+                    let message = message(self.next_seq, expires_ms, len);
+                    self.expect(&message);
+                    self.pending.push(message);
                 }
             }
             Step::Keep => {
@@ -255,15 +255,15 @@ impl Model {
             }
             Step::Place(which) if !self.places.is_empty() => {
                 let seq = self.places.swap_remove(which.index(self.places.len()));
-                let stored = stored(seq, 0, 5);
-                self.expect(&stored);
-                self.pending.place(stored);
+                let message = message(seq, 0, 5);
+                self.expect(&message);
+                self.pending.place(message);
             }
             Step::PageOut(count) => {
                 self.pending.page_out(
                     WINDOW,
                     count,
-                    |stored| if stored.seq % 7 == 0 { 0 } else { stored.seq },
+                    |message| if message.seq % 7 == 0 { 0 } else { message.seq },
                 );
             }
             Step::Load => self.load(),
@@ -273,11 +273,11 @@ impl Model {
             }
             Step::Pop => self.pop(),
             Step::PutBack(which) if !self.popped.is_empty() => {
-                let mut stored = self.popped.swap_remove(which.index(self.popped.len()));
-                stored.deliveries = 1;
-                self.ended.remove(&stored.seq);
-                self.expect(&stored);
-                self.pending.put_back(stored);
+                let mut message = self.popped.swap_remove(which.index(self.popped.len()));
+                message.deliveries = 1;
+                self.ended.remove(&message.seq);
+                self.expect(&message);
+                self.pending.put_back(message);
             }
             Step::Pass(ms) => {
                 self.now_ms += ms;
@@ -305,18 +305,18 @@ impl Model {
 
     /// The store has loaded a message, or cannot read it.
     fn arrive(&mut self, seq: u64) {
-        let size = self.waiting[&seq].0 - stored(seq, 0, 0).size();
+        let size = self.waiting[&seq].0 - message(seq, 0, 0).size();
         let is_unreadable = seq.is_multiple_of(11);
-        assert!(self.pending.arrive(seq, (!is_unreadable).then(|| stored(seq, 0, size))));
+        assert!(self.pending.arrive(seq, (!is_unreadable).then(|| message(seq, 0, size))));
         if is_unreadable {
             self.end(seq);
         }
     }
 
     fn pop(&mut self) {
-        let first = self.pending.first().map(|stored| stored.seq);
+        let first = self.pending.first().map(|message| message.seq);
         let popped = self.pending.pop();
-        assert_eq!(first, popped.as_ref().map(|stored| stored.seq));
+        assert_eq!(first, popped.as_ref().map(|message| message.seq));
         let Some(popped) = popped else { return };
         // A message that has expired may be in the store while others pass it.
         let mut before = self.waiting.range(..popped.seq);
@@ -335,9 +335,9 @@ impl Model {
         while self.pending.next_ms().is_some_and(|at_ms| at_ms <= self.now_ms) {
             assert!(self.pending.advance(self.now_ms, 2, &mut expired) <= 2);
         }
-        for stored in expired {
-            assert!(self.is_expired(stored.expires_ms));
-            self.end(stored.seq);
+        for message in expired {
+            assert!(self.is_expired(message.expires_ms));
+            self.end(message.seq);
         }
     }
 

@@ -92,7 +92,7 @@ impl Home {
         let pages = |queue: &&mut Queue| queue.kind != QueueKind::Worker && queue.picking.is_none();
         let Some(queue) = self.queues.get_mut(key).filter(pages) else { return 0 };
         let (store, name) = (&mut self.store, &queue.name);
-        let page_out = |stored: &OwnedMessage| store.page_out(name, stored);
+        let page_out = |message: &OwnedMessage| store.page_out(name, message);
         let done = queue.pending.page_out(self.paging.window, messages_max, page_out);
         queue.is_special |= queue.pending.is_paged();
         done

@@ -90,8 +90,8 @@ impl World {
     }
 
     fn settle(&mut self, delivery: &Delivery) {
-        self.home.forget(&delivery.stored);
-        let settled_bytes = delivery.stored.size() as u64;
+        self.home.forget(&delivery.message);
+        let settled_bytes = delivery.message.size() as u64;
         let credit = Credit { messages: 1, bytes: settled_bytes as i64 };
         let (queue, consumer) = (delivery.queue, delivery.consumer);
         self.home.progress(&Progress { queue, consumer, settled: 1, settled_bytes, credit });
@@ -112,7 +112,7 @@ fn with_paged_out(count: usize) -> (World, QueueKey) {
 }
 
 fn bodies(deliveries: &[Delivery]) -> Vec<usize> {
-    let number = |delivery: &Delivery| String::from_utf8_lossy(delivery.stored.message().body).parse().ok();
+    let number = |delivery: &Delivery| String::from_utf8_lossy(delivery.message.message().body).parse().ok();
     deliveries.iter().filter_map(number).collect()
 }
 
@@ -183,18 +183,18 @@ fn a_loaded_message_is_the_one_that_was_paged_out() {
     assert_eq!(world.home.stubs(), 1);
     world.home.attach(queue, subscriber(1), credit(100));
     let consumed = world.consume();
-    let stored = &consumed.last().expect("a message").stored;
-    let message = stored.message();
+    let owned = &consumed.last().expect("a message").message;
+    let message = owned.message();
     assert_eq!(
         (message.destination, message.id, message.headers),
         (&b"/queue/a"[..], &b"i"[..], &b"h:v\n"[..])
     );
     assert_eq!((message.body, message.sender, message.plain), (&b"last"[..], 7, true));
     assert_eq!(
-        (stored.persistent, stored.grouped, stored.failures_max, stored.expires_ms),
+        (owned.persistent, owned.grouped, owned.failures_max, owned.expires_ms),
         (true, true, 5, 1000)
     );
-    assert_eq!(stored.deliveries, 1);
+    assert_eq!(owned.deliveries, 1);
 }
 
 #[test]
@@ -288,10 +288,10 @@ fn stubs_that_expire_are_forgotten_or_loaded_for_their_dead_letter_queue() {
         assert_eq!((loaded, world.home.counts.expired), (if is_dead_lettered { 10 } else { 2 }, 10));
         let letters: Vec<OwnedMessage> = take(&mut world.home.effects)
             .into_iter()
-            .filter_map(|effect| if let Effect::DeadLetter(stored) = effect { Some(stored) } else { None })
+            .filter_map(|effect| if let Effect::DeadLetter(message) = effect { Some(message) } else { None })
             .collect();
         assert_eq!(letters.len(), if is_dead_lettered { 10 } else { 0 });
-        letters.iter().for_each(|stored| world.home.forget(stored));
+        letters.iter().for_each(|message| world.home.forget(message));
         world.home.attach(queue, subscriber(1), credit(100));
         assert!(bodies(&world.consume()).into_iter().eq((0..20).step_by(2)));
         assert!(world.store.bodies().is_empty());
@@ -306,7 +306,7 @@ fn a_message_that_comes_back_is_delivered_at_its_place() {
     let mut held = world.dispatch();
     assert_eq!(bodies(&held), [0, 1, 2]);
     let give_back = |world: &mut World, delivery: Delivery, why| {
-        world.home.give_back(delivery.queue, delivery.consumer, delivery.stored, why);
+        world.home.give_back(delivery.queue, delivery.consumer, delivery.message, why);
     };
     let why = GivenBack::Failed { deliveries_max: 9, delay_ms: 100, credit: credit(1) };
     give_back(&mut world, held.remove(2), why);
@@ -314,7 +314,7 @@ fn a_message_that_comes_back_is_delivered_at_its_place() {
     world.page_out();
     let next = world.dispatch();
     assert_eq!(bodies(&next), [0], "the redelivery of the other one is delayed");
-    assert_eq!(next[0].stored.deliveries, 2);
+    assert_eq!(next[0].message.deliveries, 2);
     world.home.set_time(100);
     world.home.meet(queue);
     world.settle(&held.remove(0));

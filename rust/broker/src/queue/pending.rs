@@ -52,52 +52,52 @@ impl Pending {
 
     /// Adds a message, which nearly always follows all others. Returns the number of visits besides the one of the
     /// message itself: the list may have to grow.
-    pub fn push(&mut self, stored: OwnedMessage) -> usize {
-        if self.fresh.back().is_some_and(|last| last.seq > stored.seq) {
-            self.put_back(stored);
+    pub fn push(&mut self, message: OwnedMessage) -> usize {
+        if self.fresh.back().is_some_and(|last| last.seq > message.seq) {
+            self.put_back(message);
             return 0;
         }
-        self.note(&stored);
+        self.note(&message);
         let before = self.fresh.capacity();
-        self.fresh.push_back(stored);
+        self.fresh.push_back(message);
         let more = self.fresh.capacity().saturating_sub(before);
         if more == 0 { 0 } else { GROWTH_VISITS + more * size_of::<OwnedMessage>() / VISIT_BYTES }
     }
 
     /// Adds a message of a transaction at its reserved place. Returns the visits as [`Pending::push`] does.
-    pub fn place(&mut self, stored: OwnedMessage) -> usize {
-        let is_in_front = |paged: &Paged| paged.last_place().is_some_and(|last| last > stored.seq);
+    pub fn place(&mut self, message: OwnedMessage) -> usize {
+        let is_in_front = |paged: &Paged| paged.last_place().is_some_and(|last| last > message.seq);
         if self.paged.as_deref().is_some_and(is_in_front) {
-            self.put_back(stored);
+            self.put_back(message);
             return 0;
         }
-        self.push(stored)
+        self.push(message)
     }
 
     /// Requeues a message at its old place.
-    pub fn put_back(&mut self, stored: OwnedMessage) {
-        self.note(&stored);
-        self.returned.insert(stored.seq, stored);
+    pub fn put_back(&mut self, message: OwnedMessage) {
+        self.note(&message);
+        self.returned.insert(message.seq, message);
     }
 
     /// Requeues a message that must not be delivered before `at_ms`.
-    pub fn delay(&mut self, stored: OwnedMessage, at_ms: u64) {
-        self.bytes += stored.size();
-        let expires_ms = if stored.expires_ms == 0 { u64::MAX } else { stored.expires_ms };
-        self.delayed.insert((at_ms.min(expires_ms), stored.seq), stored);
+    pub fn delay(&mut self, message: OwnedMessage, at_ms: u64) {
+        self.bytes += message.size();
+        let expires_ms = if message.expires_ms == 0 { u64::MAX } else { message.expires_ms };
+        self.delayed.insert((at_ms.min(expires_ms), message.seq), message);
     }
 
-    pub(super) fn note(&mut self, stored: &OwnedMessage) {
-        self.bytes += stored.size();
-        if stored.expires_ms != 0 {
-            self.expiring.insert((stored.expires_ms, stored.seq));
+    pub(super) fn note(&mut self, message: &OwnedMessage) {
+        self.bytes += message.size();
+        if message.expires_ms != 0 {
+            self.expiring.insert((message.expires_ms, message.seq));
         }
     }
 
-    pub(super) fn forget(&mut self, stored: &OwnedMessage) {
-        self.bytes -= stored.size();
-        if stored.expires_ms != 0 {
-            self.expiring.remove(&(stored.expires_ms, stored.seq));
+    pub(super) fn forget(&mut self, message: &OwnedMessage) {
+        self.bytes -= message.size();
+        if message.expires_ms != 0 {
+            self.expiring.remove(&(message.expires_ms, message.seq));
         }
     }
 
@@ -108,7 +108,7 @@ impl Pending {
             return self.first_of_paged(paged);
         }
         if self.returned_is_next() {
-            return self.returned.first_key_value().map(|(_, stored)| stored);
+            return self.returned.first_key_value().map(|(_, message)| message);
         }
         self.fresh.front()
     }
@@ -130,10 +130,10 @@ impl Pending {
         if self.paged.is_some() {
             return self.pop_of_paged();
         }
-        let stored =
+        let message =
             if self.returned_is_next() { self.returned.pop_first()?.1 } else { self.fresh.pop_front()? };
-        self.forget(&stored);
-        Some(stored)
+        self.forget(&message);
+        Some(message)
     }
 
     /// The messages of a line that is not paged, in order, without delayed ones.
@@ -148,17 +148,17 @@ impl Pending {
 
     /// Removes the loaded message at this place, unless it is delayed.
     pub(super) fn take(&mut self, seq: u64) -> Option<OwnedMessage> {
-        let stored = self.remove(seq)?;
-        self.forget(&stored);
-        Some(stored)
+        let message = self.remove(seq)?;
+        self.forget(&message);
+        Some(message)
     }
 
     /// Removes any loaded message, delayed ones last.
     pub fn pop_any(&mut self) -> Option<OwnedMessage> {
         self.pop().or_else(|| {
-            let (_, stored) = self.delayed.pop_first()?;
-            self.bytes -= stored.size();
-            Some(stored)
+            let (_, message) = self.delayed.pop_first()?;
+            self.bytes -= message.size();
+            Some(message)
         })
     }
 
@@ -183,12 +183,12 @@ impl Pending {
             && let Some(entry) = self.delayed.first_entry()
             && entry.key().0 <= now_ms
         {
-            let stored = entry.remove();
-            self.bytes -= stored.size();
-            if stored.is_expired(now_ms) {
-                expired.push(stored)
+            let message = entry.remove();
+            self.bytes -= message.size();
+            if message.is_expired(now_ms) {
+                expired.push(message)
             } else {
-                self.put_back(stored)
+                self.put_back(message)
             }
             done += 1;
         }
@@ -197,9 +197,9 @@ impl Pending {
             && at_ms <= now_ms
         {
             self.expiring.remove(&(at_ms, seq));
-            if let Some(stored) = self.remove(seq) {
-                self.bytes -= stored.size();
-                expired.push(stored);
+            if let Some(message) = self.remove(seq) {
+                self.bytes -= message.size();
+                expired.push(message);
             } else {
                 self.expire_stub(seq);
             }
@@ -210,7 +210,7 @@ impl Pending {
 
     /// Removes the loaded message at this place, unless it is delayed.
     fn remove(&mut self, seq: u64) -> Option<OwnedMessage> {
-        let of_fresh = |pending: &mut Self| pending.fresh.remove_key(&seq, |stored| stored.seq);
+        let of_fresh = |pending: &mut Self| pending.fresh.remove_key(&seq, |message| message.seq);
         let of_head = |pending: &mut Self| pending.paged.as_deref_mut()?.remove_head(seq);
         let removed = self.returned.remove(&seq).or_else(|| of_fresh(self)).or_else(|| of_head(self));
         self.close_gap();
@@ -224,24 +224,24 @@ mod tests {
 
     use super::*;
 
-    fn stored(seq: u64, expires_ms: u64) -> OwnedMessage {
+    fn message(seq: u64, expires_ms: u64) -> OwnedMessage {
         let message =
             Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: b"b" };
-        let mut stored = OwnedMessage::new(&message);
-        (stored.seq, stored.expires_ms) = (seq, expires_ms);
-        stored
+        let mut owned = OwnedMessage::new(&message);
+        (owned.seq, owned.expires_ms) = (seq, expires_ms);
+        owned
     }
 
     fn drain(pending: &mut Pending) -> Vec<u64> {
-        std::iter::from_fn(|| pending.pop()).map(|stored| stored.seq).collect()
+        std::iter::from_fn(|| pending.pop()).map(|message| message.seq).collect()
     }
 
     #[test]
     fn a_requeued_message_is_at_its_old_place() {
         let mut pending = Pending::default();
-        (1..=5).for_each(|seq| _ = pending.push(stored(seq, 0)));
+        (1..=5).for_each(|seq| _ = pending.push(message(seq, 0)));
         let out: Vec<OwnedMessage> = (0..3).filter_map(|_| pending.pop()).collect();
-        out.into_iter().rev().for_each(|stored| pending.put_back(stored));
+        out.into_iter().rev().for_each(|message| pending.put_back(message));
         assert_eq!(drain(&mut pending), [1, 2, 3, 4, 5]);
         assert_eq!((pending.len(), pending.bytes()), (0, 0));
     }
@@ -251,7 +251,7 @@ mod tests {
         let mut pending = Pending::default();
         [5, 6, 2, 3, 9, 7]
             .into_iter()
-            .for_each(|seq| _ = pending.push(stored(seq, if seq == 3 { 10 } else { 0 })));
+            .for_each(|seq| _ = pending.push(message(seq, if seq == 3 { 10 } else { 0 })));
         let mut expired = Vec::new();
         assert_eq!((pending.advance(10, 9, &mut expired), expired.len()), (1, 1));
         assert_eq!(drain(&mut pending), [2, 5, 6, 7, 9]);
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_delayed_message_does_not_block_others() {
         let mut pending = Pending::default();
-        (1..=3).for_each(|seq| _ = pending.push(stored(seq, 0)));
+        (1..=3).for_each(|seq| _ = pending.push(message(seq, 0)));
         let first = pending.pop().expect("three wait");
         pending.delay(first, 100);
         assert_eq!(
@@ -278,10 +278,10 @@ mod tests {
         for count in [4_u64, 100] {
             let mut pending = Pending::default();
             (1..=count)
-                .for_each(|seq| _ = pending.push(stored(seq, if seq % 2 == 0 { 10 + seq } else { 0 })));
+                .for_each(|seq| _ = pending.push(message(seq, if seq % 2 == 0 { 10 + seq } else { 0 })));
             let first = pending.pop().expect("some wait");
             pending.put_back(first);
-            pending.delay(stored(1000, 20), 500);
+            pending.delay(message(1000, 20), 500);
             assert_eq!(pending.next_ms(), Some(12));
             let mut expired = Vec::new();
             pending.advance(11, usize::MAX, &mut expired);
@@ -299,10 +299,10 @@ mod tests {
     fn many_pending_messages_reserve_at_most_one_page_more_and_do_not_move() {
         let mut pending = Pending::default();
         let page = PagedDeque::<OwnedMessage>::PAGE as u64;
-        (1..=page).for_each(|seq| _ = pending.push(stored(seq, 0)));
+        (1..=page).for_each(|seq| _ = pending.push(message(seq, 0)));
         let first: *const OwnedMessage = pending.first().expect("many wait");
         for seq in page + 1..=100 * page + 1 {
-            let visits = pending.push(stored(seq, 0));
+            let visits = pending.push(message(seq, 0));
             assert!(visits < 40, "{visits} visits");
             assert!(pending.fresh.capacity() <= pending.len() + page as usize);
         }
@@ -318,7 +318,7 @@ mod tests {
     fn the_memory_of_expired_messages_is_freed() {
         let mut pending = Pending::default();
         for seq in 1..=10_000 {
-            pending.push(stored(seq, if matches!(seq, 1 | 5000 | 10_000) { 0 } else { 10 + seq }));
+            pending.push(message(seq, if matches!(seq, 1 | 5000 | 10_000) { 0 } else { 10 + seq }));
         }
         let mut expired = Vec::new();
         while pending.next_ms().is_some() {

@@ -76,8 +76,8 @@ impl Home {
             }
             let Some(chosen) = self.next_ready(key, None) else { return };
             match self.pick(key, chosen.consumer, &mut *picking.pick) {
-                Some(stored) => {
-                    self.deliver(key, chosen, |_| Some(stored));
+                Some(message) => {
+                    self.deliver(key, chosen, |_| Some(message));
                     misses = 0;
                     *left -= 1;
                 }
@@ -94,8 +94,8 @@ impl Home {
         let is_there = |key| consumers.get(key).is_some();
         let (now_ms, mut looked) = (self.now_ms, 0);
         let picked = {
-            let in_order = queue.pending.iter().take_while(|stored| !queue.holds_back(stored.seq));
-            let mut waiting = in_order.inspect(|_| looked += 1).filter(|stored| !stored.is_expired(now_ms));
+            let in_order = queue.pending.iter().take_while(|message| !queue.holds_back(message.seq));
+            let mut waiting = in_order.inspect(|_| looked += 1).filter(|message| !message.is_expired(now_ms));
             pick.pick(consumer, subscriber, &is_there, &mut waiting)
         };
         self.visited += looked;

@@ -24,7 +24,7 @@ impl Pick for Priority {
         _: &dyn Fn(ConsumerKey) -> bool,
         waiting: &mut dyn Iterator<Item = &OwnedMessage>,
     ) -> Option<u64> {
-        waiting.min_by_key(|stored| (first_byte(stored), stored.seq)).map(|stored| stored.seq)
+        waiting.min_by_key(|message| (first_byte(message), message.seq)).map(|message| message.seq)
     }
 }
 
@@ -41,7 +41,7 @@ impl Pick for Selectors {
         mut waiting: &mut dyn Iterator<Item = &OwnedMessage>,
     ) -> Option<u64> {
         let (_, wanted) = self.0.iter().find(|(of, _)| *of == subscriber)?;
-        Iterator::find(&mut waiting, |stored| first_byte(stored) == *wanted).map(|stored| stored.seq)
+        Iterator::find(&mut waiting, |message| first_byte(message) == *wanted).map(|message| message.seq)
     }
 }
 
@@ -58,15 +58,15 @@ impl Pick for Groups {
         mut waiting: &mut dyn Iterator<Item = &OwnedMessage>,
     ) -> Option<u64> {
         let may_have = |owner: &ConsumerKey| *owner == consumer || !is_there(*owner);
-        let is_suitable = |stored: &&OwnedMessage| self.0.get(&first_byte(stored)).is_none_or(may_have);
+        let is_suitable = |message: &&OwnedMessage| self.0.get(&first_byte(message)).is_none_or(may_have);
         let found = Iterator::find(&mut waiting, is_suitable)?;
         self.0.insert(first_byte(found), consumer);
         Some(found.seq)
     }
 }
 
-fn first_byte(stored: &OwnedMessage) -> u8 {
-    stored.message().body.first().copied().unwrap_or_default()
+fn first_byte(message: &OwnedMessage) -> u8 {
+    message.message().body.first().copied().unwrap_or_default()
 }
 
 /// A home with one queue that is dispatched by a [`Pick`].
@@ -105,7 +105,7 @@ impl World {
         let mut delivered = Vec::new();
         for effect in take(&mut self.home.effects) {
             if let Effect::Deliver(delivery) = effect {
-                let body = String::from_utf8_lossy(delivery.stored.message().body).into_owned();
+                let body = String::from_utf8_lossy(delivery.message.message().body).into_owned();
                 delivered.push((delivery.subscriber.key.index, body));
                 self.held.push(delivery);
             }
@@ -120,7 +120,7 @@ impl World {
             queue: delivery.queue,
             consumer: delivery.consumer,
             settled: 1,
-            settled_bytes: delivery.stored.size() as u64,
+            settled_bytes: delivery.message.size() as u64,
             credit: Credit { messages: 1, bytes: 0 },
         });
     }
@@ -176,7 +176,7 @@ fn a_message_that_was_refused_or_delayed_keeps_its_priority() {
     assert_eq!(world.dispatch(), to(1, &["1"]));
     let refused = world.held.remove(0);
     let why = GivenBack::Failed { deliveries_max: 9, delay_ms: 100, credit: credit(1) };
-    world.home.give_back(refused.queue, refused.consumer, refused.stored, why);
+    world.home.give_back(refused.queue, refused.consumer, refused.message, why);
     assert_eq!(world.dispatch(), to(1, &["2"]));
     world.home.set_time(100);
     world.home.meet(world.queue);
@@ -280,7 +280,7 @@ fn the_messages_of_a_group_go_to_one_consumer_until_it_leaves() {
     let (lost, held): (Vec<_>, Vec<_>) = take(&mut world.held).into_iter().partition(is_lost);
     world.held = held;
     lost.into_iter()
-        .for_each(|held| world.home.give_back(held.queue, held.consumer, held.stored, GivenBack::Lost));
+        .for_each(|held| world.home.give_back(held.queue, held.consumer, held.message, GivenBack::Lost));
     world.send(&["a5"]);
     let again = world.dispatch();
     let of_a: Vec<_> = again.into_iter().filter(|(_, body)| body.starts_with('a')).collect();

@@ -180,26 +180,26 @@ impl Owners<'_> {
         requester: Requester,
     ) -> Step {
         while !self.turn.budget.is_exhausted() {
-            let Some(Placed { reservation, retain, stored }) = messages.pop_front() else {
+            let Some(Placed { reservation, retain, message }) = messages.pop_front() else {
                 return Step::Freeing { requester };
             };
             self.turn.budget.visit(PLACE_VISITS);
             let reservation = reservation.and_then(|at| reservations.get_mut(at as usize));
             match (retain, reservation) {
-                (Some(false), _) => _ = self.queues.retained.remove(stored.destination()),
+                (Some(false), _) => _ = self.queues.retained.remove(message.destination()),
                 (Some(true), reservation) => {
                     // It is set before its reservation is released, so that no other retained message can take the
                     // room.
-                    self.queues.retained.set(stored);
+                    self.queues.retained.set(message);
                     if reservation.is_some_and(|reservation| std::mem::take(&mut reservation.reserved)) {
                         self.queues.retained.reserve(-1, 0);
                     }
                 }
                 (None, Some(Reservation { queue: Some(queue), first, placed, .. })) => {
-                    self.queues.home.enqueue_at(*queue, stored, *first + *placed);
+                    self.queues.home.enqueue_at(*queue, message, *first + *placed);
                     *placed += 1;
                 }
-                (None, _) => self.enqueue_for(stored, None),
+                (None, _) => self.enqueue_for(message, None),
             }
         }
         Step::Placing { messages, requester }

@@ -41,10 +41,10 @@ impl Owners<'_> {
 
     fn read_home_note(&mut self, note: HomeNote) {
         match note {
-            HomeNote::Enqueue(stored, requester) => self.enqueue_for(stored, requester),
+            HomeNote::Enqueue(message, requester) => self.enqueue_for(message, requester),
             HomeNote::Progress(progress) => self.queues.home.progress(&progress),
-            HomeNote::GiveBack(origin, stored, why) => {
-                self.queues.home.give_back(origin.queue, origin.consumer, stored, why);
+            HomeNote::GiveBack(origin, message, why) => {
+                self.queues.home.give_back(origin.queue, origin.consumer, message, why);
             }
             HomeNote::Attach(attach) => self.attach(*attach),
             HomeNote::Detach(subscriber) => self.queues.home.detach(subscriber),
@@ -54,9 +54,9 @@ impl Owners<'_> {
             }
             HomeNote::CreditGrant(consumer, messages) => self.queues.home.grant(consumer, messages),
             HomeNote::CreditRevoke(subscriber) => self.queues.home.revoke(subscriber),
-            HomeNote::Stale(stored) => self.place_stale(stored),
+            HomeNote::Stale(message) => self.place_stale(message),
             HomeNote::DropStale => self.drop_stale(),
-            HomeNote::Retain(stored, set, requester) => self.retain(stored, set, requester),
+            HomeNote::Retain(message, set, requester) => self.retain(message, set, requester),
         }
     }
 
@@ -177,7 +177,7 @@ impl Owners<'_> {
             self.turn.budget.visit(RECEIVE_VISITS);
             return Some(delivery);
         }
-        self.turn.budget.encoded += delivery.stored.size();
+        self.turn.budget.encoded += delivery.message.size();
         self.notes.deliver(delivery);
         None
     }
@@ -186,14 +186,14 @@ impl Owners<'_> {
     pub(crate) fn run_effect(&mut self, effect: Effect) {
         match effect {
             Effect::Deliver(delivery) => self.deliver(delivery),
-            Effect::DeadLetter(stored) => {
-                let home = self.router.home(stored.destination());
+            Effect::DeadLetter(message) => {
+                let home = self.router.home(message.destination());
                 if home != self.turn.id {
                     self.queues.home.store.moves(home.bit());
                 }
-                self.tell(home, HomeNote::Enqueue(stored, None));
+                self.tell(home, HomeNote::Enqueue(message, None));
             }
-            Effect::Unmatched(stored) => self.unmatched(stored),
+            Effect::Unmatched(message) => self.unmatched(message),
             Effect::CreditRequest(subscriber, consumer) => {
                 self.tell(subscriber.shard, ConsumerNote::CreditRequest(subscriber.key, consumer));
             }

@@ -166,8 +166,8 @@ impl Replay {
                     Some(name) => {
                         let found = retained.copy_of(&name, now_ms);
                         *cursor = Cursor(Some(name));
-                        if let Some(stored) = found {
-                            return self.send(stored, true);
+                        if let Some(message) = found {
+                            return self.send(message, true);
                         }
                     }
                     None if visits.is_exhausted() => return Step::Later,
@@ -186,8 +186,8 @@ impl Replay {
                         return Step::Pause;
                     }
                     self.stale.pop();
-                    if is_wanted && let Some(stored) = stale.take_one(first) {
-                        return self.send(stored, false);
+                    if is_wanted && let Some(message) = stale.take_one(first) {
+                        return self.send(message, false);
                     }
                 }
             }
@@ -195,10 +195,10 @@ impl Replay {
         Step::Later
     }
 
-    fn send(&mut self, stored: OwnedMessage, retained: bool) -> Step {
+    fn send(&mut self, message: OwnedMessage, retained: bool) -> Step {
         self.messages_left -= 1;
-        self.bytes_left = self.bytes_left.saturating_sub(stored.size());
-        Step::Send(stored, retained)
+        self.bytes_left = self.bytes_left.saturating_sub(message.size());
+        Step::Send(message, retained)
     }
 
     /// The approximate memory in bytes.
@@ -218,7 +218,7 @@ mod tests {
     use crate::ids::{NOBODY, ShardId};
     use crate::queue::stale::StaleCounts;
 
-    fn stored(destination: &[u8], body: &[u8]) -> OwnedMessage {
+    fn message(destination: &[u8], body: &[u8]) -> OwnedMessage {
         OwnedMessage::new(&Message { destination, id: b"i", sender: 0, headers: b"", plain: true, body })
     }
 
@@ -245,7 +245,7 @@ mod tests {
             let mut bodies = Vec::new();
             loop {
                 match self.step(replay, 3).0 {
-                    Step::Send(stored, _) => bodies.push(stored.message().body[0]),
+                    Step::Send(message, _) => bodies.push(message.message().body[0]),
                     Step::Later => {}
                     Step::Pause => return (bodies, false),
                     Step::End => return (bodies, true),
@@ -258,13 +258,13 @@ mod tests {
     fn windows_have_retained_messages_by_name_then_stale_ones_by_arrival() {
         let mut past = Past::new();
         for at in 0..100_u8 {
-            past.retained.set(stored(format!("/t/{at:03}").as_bytes(), &[at]));
+            past.retained.set(message(format!("/t/{at:03}").as_bytes(), &[at]));
         }
         for (at, name) in [(201_u8, b"/t/z"), (202, b"/t/a"), (203, b"/t/z")] {
-            _ = past.stale.hold(stored(name, &[at]), 10);
+            _ = past.stale.hold(message(name, &[at]), 10);
         }
-        past.retained.set(stored(b"/t/no", b"!"));
-        past.retained.set(stored(b"/u", b"!"));
+        past.retained.set(message(b"/t/no", b"!"));
+        past.retained.set(message(b"/u", b"!"));
         let mut replay = Replay::new((*b"/t/>").into(), Some(3), NOBODY, None);
         assert_eq!(past.window(&mut replay), (vec![], false), "no window is open");
         replay.open();
@@ -281,7 +281,7 @@ mod tests {
     fn a_plain_name_gets_its_messages_without_visits_to_other_names() {
         let mut past = Past::new();
         for name in [&b"/t"[..], b"/t/a", b"/t/b"] {
-            past.retained.set(stored(name, name));
+            past.retained.set(message(name, name));
         }
         let mut replay = Replay::new((*b"/t/a").into(), None, NOBODY, None);
         replay.open();
@@ -295,7 +295,7 @@ mod tests {
     fn stale_messages_of_one_name_are_found_in_portions() {
         let mut past = Past::new();
         for at in 0..200_u8 {
-            _ = past.stale.hold(stored(b"/t/a", &[at]), 1000);
+            _ = past.stale.hold(message(b"/t/a", &[at]), 1000);
         }
         let mut replay = Replay::new((*b"/t/a").into(), None, NOBODY, None);
         let mut steps = 0;
@@ -317,10 +317,10 @@ mod tests {
         let mut past = Past::new();
         for (expires_ms, number) in [(0, 0), (5, 1), (6, 2)] {
             let name = [b'/', b't', b'/', number];
-            let mut value = stored(&name, &[number]);
+            let mut value = message(&name, &[number]);
             value.expires_ms = expires_ms;
             past.retained.set(value);
-            let mut stale = stored(&name, &[number + 10]);
+            let mut stale = message(&name, &[number + 10]);
             stale.expires_ms = expires_ms.max(5);
             _ = past.stale.hold(stale, 10);
         }
@@ -329,8 +329,8 @@ mod tests {
         let mut bodies = Vec::new();
         let mut visits = Visits { count: 0, max: 100 };
         let mut step = || replay.step(5, (&mut past.retained, &mut past.stale), |_| true, &mut visits);
-        while let Step::Send(stored, _) = step() {
-            bodies.push(stored.message().body[0]);
+        while let Step::Send(message, _) = step() {
+            bodies.push(message.message().body[0]);
         }
         assert_eq!(bodies, [0, 2, 12]);
     }
@@ -340,7 +340,7 @@ mod tests {
         let mut past = Past::new();
         let body = vec![b'x'; WINDOW_BYTES];
         for name in [b"/t/a", b"/t/b"] {
-            past.retained.set(stored(name, &body));
+            past.retained.set(message(name, &body));
         }
         let before = crate::message::held_bytes();
         let mut replay = Replay::new((*b"/t/>").into(), Some(3), NOBODY, None);

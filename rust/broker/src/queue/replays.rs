@@ -114,17 +114,17 @@ impl Owners<'_> {
                 matches,
                 &mut visits,
             ) {
-                Step::Send(stored, retained) => found.push((stored, retained)),
+                Step::Send(message, retained) => found.push((message, retained)),
                 step => break step,
             }
         };
         self.turn.budget.visit(visits.count);
         self.turn.budget.deliveries += found.len();
-        for (stored, retained) in found {
+        for (message, retained) in found {
             if subscriber.shard != self.turn.id {
-                self.turn.budget.encoded += stored.size();
+                self.turn.budget.encoded += message.size();
             }
-            self.notes.tell(subscriber.shard, ConsumerNote::Replayed(subscriber.key, stored, retained));
+            self.notes.tell(subscriber.shard, ConsumerNote::Replayed(subscriber.key, message, retained));
         }
         match step {
             Step::End => {

@@ -31,22 +31,22 @@ impl Home {
     }
 
     /// Adds a message of a transaction at its reserved place.
-    pub fn enqueue_at(&mut self, key: QueueKey, mut stored: OwnedMessage, seq: u64) {
+    pub fn enqueue_at(&mut self, key: QueueKey, mut message: OwnedMessage, seq: u64) {
         let Some(queue) = self.queues.get_mut(key) else {
             self.counts.dropped += 1;
-            return self.forget(&stored);
+            return self.forget(&message);
         };
-        if stored.is_expired(self.now_ms) {
-            return self.expire(key, stored);
+        if message.is_expired(self.now_ms) {
+            return self.expire(key, message);
         }
-        stored.seq = seq;
-        if stored.record == NO_RECORD {
+        message.seq = seq;
+        if message.record == NO_RECORD {
             // The asking shard has not written a record of the whole transaction.
-            self.store.move_to(&queue.name, queue.kind.survives(), &mut stored);
+            self.store.move_to(&queue.name, queue.kind.survives(), &mut message);
         }
         queue.enqueued += 1;
         self.counts.enqueued += 1;
-        self.visited += queue.pending.place(stored);
+        self.visited += queue.pending.place(message);
         self.rearm(key);
         self.touch(key);
     }

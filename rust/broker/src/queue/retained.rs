@@ -52,23 +52,23 @@ impl Retained {
     }
 
     /// Sets the retained message of its destination.
-    pub fn set(&mut self, stored: OwnedMessage) {
-        self.remove(stored.destination());
+    pub fn set(&mut self, message: OwnedMessage) {
+        self.remove(message.destination());
         self.count.fetch_add(1, Ordering::Relaxed);
-        let name: Text = stored.destination().into();
-        let stored = stored.as_retained();
-        if stored.expires_ms != 0 {
-            self.expiring.insert((stored.expires_ms, name.clone()));
+        let name: Text = message.destination().into();
+        let message = message.as_retained();
+        if message.expires_ms != 0 {
+            self.expiring.insert((message.expires_ms, name.clone()));
         }
-        self.by_name.insert(name, stored);
+        self.by_name.insert(name, message);
     }
 
     /// Removes the retained message of a destination. Returns whether there was one.
     pub fn remove(&mut self, name: &[u8]) -> bool {
-        let Some(stored) = self.by_name.remove(name) else { return false };
+        let Some(message) = self.by_name.remove(name) else { return false };
         self.count.fetch_sub(1, Ordering::Relaxed);
-        if stored.expires_ms != 0 {
-            self.expiring.remove(&(stored.expires_ms, name.into()));
+        if message.expires_ms != 0 {
+            self.expiring.remove(&(message.expires_ms, name.into()));
         }
         true
     }
@@ -76,7 +76,7 @@ impl Retained {
     /// A copy of a destination's retained message, which shares its bytes, unless it has expired.
     #[must_use]
     pub fn copy_of(&mut self, name: &[u8], now_ms: u64) -> Option<OwnedMessage> {
-        self.by_name.get_mut(name).filter(|stored| !stored.is_expired(now_ms)).map(OwnedMessage::share)
+        self.by_name.get_mut(name).filter(|message| !message.is_expired(now_ms)).map(OwnedMessage::share)
     }
 
     /// The first name after `behind` that has a retained message and matches the search. `None`: there is none, or
@@ -132,14 +132,14 @@ impl Retained {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::stale::tests::stored;
+    use crate::queue::stale::tests::message;
 
     #[test]
     fn a_retained_message_stays_until_it_is_removed_or_expires() {
         let mut retained = Retained::new(Arc::default());
-        retained.set(stored(b"/t/a", b"1", 5));
-        retained.set(stored(b"/t/b", b"2", 0));
-        retained.set(stored(b"/t/a", b"4", 7));
+        retained.set(message(b"/t/a", b"1", 5));
+        retained.set(message(b"/t/b", b"2", 0));
+        retained.set(message(b"/t/a", b"4", 7));
         assert_eq!(
             (retained.count.load(Ordering::Relaxed), retained.has(b"/t/a"), retained.has(b"/u")),
             (2, true, false)

@@ -54,8 +54,8 @@ impl Owners<'_> {
     }
 
     /// Updates the queue of a worker topic after a stale message was removed: later messages may be delivered now.
-    pub(super) fn left_stale(&mut self, stored: &OwnedMessage) {
-        let queue = self.worker_queue(stored.destination());
+    pub(super) fn left_stale(&mut self, message: &OwnedMessage) {
+        let queue = self.worker_queue(message.destination());
         queue.into_iter().for_each(|queue| self.hold_behind_stale(queue));
     }
 
@@ -97,9 +97,9 @@ impl Owners<'_> {
     }
 
     fn deliver_stale(&mut self, arrival: u64) {
-        let Some(stored) = self.queues.stale.take_one(arrival) else { return };
-        let name = Text::from(stored.destination());
-        let outcome = self.enqueue(stored);
+        let Some(message) = self.queues.stale.take_one(arrival) else { return };
+        let name = Text::from(message.destination());
+        let outcome = self.enqueue(message);
         self.drop_refused(outcome);
         if let Some(queue) = self.queues.home.find(&name) {
             self.dispatch_at_once(queue); // only this queue: later messages are still held back

@@ -81,15 +81,15 @@ impl Stale {
     /// Keeps a message until its expiry, which is set; a message with an arrival number keeps that. If there are more
     /// than `messages_max`, the oldest one has to be dropped: returns its home.
     #[must_use]
-    pub fn hold(&mut self, stored: OwnedMessage, messages_max: usize) -> Option<ShardId> {
-        let arrival = match stored.seq {
+    pub fn hold(&mut self, message: OwnedMessage, messages_max: usize) -> Option<ShardId> {
+        let arrival = match message.seq {
             old if old != 0 && !self.by_arrival.contains_key(&old) => old,
             _ => self.next_arrival(),
         };
         self.counts.arrivals.fetch_max(arrival, Ordering::Relaxed);
-        self.by_name.entry(stored.destination().into()).or_default().insert(arrival);
-        self.expiring.insert((stored.expires_ms, arrival));
-        self.by_arrival.insert(arrival, stored);
+        self.by_name.entry(message.destination().into()).or_default().insert(arrival);
+        self.expiring.insert((message.expires_ms, arrival));
+        self.by_arrival.insert(arrival, message);
         self.publish_oldest();
         let over = self.counts.count.fetch_add(1, Ordering::Relaxed) >= messages_max;
         if over { self.counts.oldest_home() } else { None }
@@ -116,18 +116,18 @@ impl Stale {
     }
 
     fn remove(&mut self, arrival: u64) -> Option<OwnedMessage> {
-        let mut stored = self.by_arrival.remove(&arrival)?;
-        stored.seq = arrival;
+        let mut message = self.by_arrival.remove(&arrival)?;
+        message.seq = arrival;
         self.counts.count.fetch_sub(1, Ordering::Relaxed);
         self.publish_oldest();
-        self.expiring.remove(&(stored.expires_ms, arrival));
-        if let Some(same) = self.by_name.get_mut(stored.destination()) {
+        self.expiring.remove(&(message.expires_ms, arrival));
+        if let Some(same) = self.by_name.get_mut(message.destination()) {
             same.remove(&arrival);
             if same.is_empty() {
-                self.by_name.remove(stored.destination());
+                self.by_name.remove(message.destination());
             }
         }
-        Some(stored)
+        Some(message)
     }
 
     /// The number of stale messages of all homes.
@@ -194,8 +194,8 @@ impl Stale {
     /// Whether a message that was found is still here, has not expired, and was not sent by the connection `without`.
     #[must_use]
     pub fn holds_for(&self, arrival: u64, without: u64, now_ms: u64) -> bool {
-        let found = self.by_arrival.get(&arrival).filter(|stored| !stored.is_expired(now_ms));
-        found.is_some_and(|stored| without == NOBODY || stored.message().sender != without)
+        let found = self.by_arrival.get(&arrival).filter(|message| !message.is_expired(now_ms));
+        found.is_some_and(|message| without == NOBODY || message.message().sender != without)
     }
 
     /// Removes a message that was found, if it is still here; it keeps its arrival number.
@@ -222,11 +222,11 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in crate::queue) fn stored(destination: &[u8], body: &[u8], expires_ms: u64) -> OwnedMessage {
-        let mut stored =
+    pub(in crate::queue) fn message(destination: &[u8], body: &[u8], expires_ms: u64) -> OwnedMessage {
+        let mut message =
             OwnedMessage::new(&Message { destination, id: b"i", sender: 0, headers: b"", plain: true, body });
-        stored.expires_ms = expires_ms;
-        stored
+        message.expires_ms = expires_ms;
+        message
     }
 
     /// Takes all messages that match, with at most two visits at a time. Returns their bodies.
@@ -249,16 +249,16 @@ pub(super) mod tests {
         let mut stale = Stale::new(ShardId(0), Arc::clone(&counts));
         let mut other = Stale::new(ShardId(1), Arc::clone(&counts));
         for (number, name) in [b"/b", b"/a", b"/c", b"/a"].into_iter().enumerate() {
-            assert!(stale.hold(stored(name, &[number as u8], 10 + number as u64), 4).is_none());
+            assert!(stale.hold(message(name, &[number as u8], 10 + number as u64), 4).is_none());
         }
         assert_eq!(
-            other.hold(stored(b"/d", &[9], 14), 4),
+            other.hold(message(b"/d", &[9], 14), 4),
             Some(ShardId(0)),
             "the home of the oldest message"
         );
         assert!(stale.take_oldest().is_some() && other.take_oldest().is_some());
         assert!(other.take_oldest().is_none());
-        assert!(stale.hold(stored(b"/b", &[4], 14), 4).is_none());
+        assert!(stale.hold(message(b"/b", &[4], 14), 4).is_none());
         assert_eq!((counts.count.load(Ordering::Relaxed), stale.next_ms()), (4, Some(11)));
         assert_eq!(take(&mut stale, |name| name != b"/c"), [1, 3, 4]);
         assert!(stale.first_to(b"/c").is_some() && stale.first_to(b"/a").is_none());
@@ -273,11 +273,11 @@ pub(super) mod tests {
     fn expired_messages_are_removed_and_not_found() {
         let mut stale = Stale::new(ShardId(0), Arc::new(StaleCounts::new(1)));
         for number in 0..5 {
-            assert!(stale.hold(stored(b"/a", &[number], 10), 9).is_none());
+            assert!(stale.hold(message(b"/a", &[number], 10), 9).is_none());
         }
         let first = stale.first_to(b"/a").expect("five are held");
         assert!(stale.holds_for(first, NOBODY, 9) && !stale.holds_for(first, NOBODY, 10));
-        let gone = std::iter::from_fn(|| stale.take_expired(10)).map(|stored| stored.message().body[0]);
+        let gone = std::iter::from_fn(|| stale.take_expired(10)).map(|message| message.message().body[0]);
         assert!(gone.eq(0..5) && stale.is_empty() && stale.next_ms().is_none());
     }
 
@@ -287,12 +287,12 @@ pub(super) mod tests {
         let [mut one, mut two] = [0, 1].map(|home| Stale::new(ShardId(home), Arc::clone(&counts)));
         let numbers = [one.next_arrival(), one.next_arrival()];
         assert!(numbers[0] > FIRST_SEQ && numbers[1] > numbers[0]);
-        let mut placed = stored(b"#w", b"x", 10);
+        let mut placed = message(b"#w", b"x", 10);
         placed.seq = one.next_arrival();
-        assert!(one.hold(placed, 2).is_none() && two.hold(stored(b"/a", b"x", 10), 2).is_none());
+        assert!(one.hold(placed, 2).is_none() && two.hold(message(b"/a", b"x", 10), 2).is_none());
         assert!(two.first_to(b"/a") > one.first_to(b"#w"));
         assert_eq!(
-            one.hold(stored(b"/a", b"x", 10), 2),
+            one.hold(message(b"/a", b"x", 10), 2),
             Some(ShardId(0)),
             "the one with its own number is older"
         );
@@ -303,11 +303,11 @@ pub(super) mod tests {
     fn a_requeued_message_has_its_old_place() {
         let mut stale = Stale::new(ShardId(0), Arc::new(StaleCounts::new(1)));
         for number in 0..3 {
-            assert!(stale.hold(stored(b"/a", &[number], 10), 4).is_none());
+            assert!(stale.hold(message(b"/a", &[number], 10), 4).is_none());
         }
         let mut taken: Vec<OwnedMessage> = std::iter::from_fn(|| stale.take_oldest()).collect();
         let later = stale.next_arrival();
-        assert!(stale.is_empty() && taken.iter().all(|stored| stored.seq < later));
+        assert!(stale.is_empty() && taken.iter().all(|message| message.seq < later));
         for _ in 0..3 {
             assert!(stale.hold(taken.pop().expect("three were held"), 4).is_none());
         }

@@ -89,7 +89,7 @@ impl Home {
             std::iter::from_fn(|| queue.pending.pop_any()).take(AT_ONCE).collect();
         let is_empty = queue.pending.len() == 0;
         self.visited += released.len();
-        released.into_iter().for_each(|stored| self.leave_unmatched(stored));
+        released.into_iter().for_each(|message| self.leave_unmatched(message));
         if !is_empty {
             self.sweep.unmatched.push(key);
         } else if self.queues.get(key).is_some_and(Queue::is_idle) {
@@ -98,10 +98,10 @@ impl Home {
     }
 
     /// Releases a message of a worker topic without consumers. It keeps its place, but the store forgets it.
-    pub(super) fn leave_unmatched(&mut self, mut stored: OwnedMessage) {
-        self.forget(&stored);
-        stored.record = NO_RECORD;
-        self.effects.push(Effect::Unmatched(stored));
+    pub(super) fn leave_unmatched(&mut self, mut message: OwnedMessage) {
+        self.forget(&message);
+        message.record = NO_RECORD;
+        self.effects.push(Effect::Unmatched(message));
     }
 
     /// Drops the messages of a removed queue, now or in portions.

@@ -104,9 +104,9 @@ impl Queue {
     }
 
     /// Assigns the place after all others to a message; a message of a worker topic may have a place already.
-    pub(super) fn place(&mut self, stored: &mut OwnedMessage) {
-        if self.kind != QueueKind::Worker || stored.seq == 0 {
-            stored.seq = self.next_seq;
+    pub(super) fn place(&mut self, message: &mut OwnedMessage) {
+        if self.kind != QueueKind::Worker || message.seq == 0 {
+            message.seq = self.next_seq;
             self.next_seq += 1;
         }
     }
@@ -231,14 +231,14 @@ pub struct Delivery {
     /// The consumer at the queue's home.
     pub consumer: ConsumerKey,
     /// The message.
-    pub stored: OwnedMessage,
+    pub message: OwnedMessage,
 }
 
 impl Delivery {
     /// The load for the shard that reads it, in units of 64 encoded bytes; headers of this delivery alone count as two.
     #[must_use]
     pub fn load(&self) -> usize {
-        2 + self.stored.size() / 64
+        2 + self.message.size() / 64
     }
 }
 

@@ -30,7 +30,7 @@ struct Entry {
     id_hash: u64,
     delivered_ms: u64,
     origin: Origin,
-    stored: OwnedMessage,
+    message: OwnedMessage,
 }
 
 impl Entry {
@@ -49,7 +49,7 @@ pub struct Taken {
     /// Its origin.
     pub origin: Origin,
     /// The message.
-    pub stored: OwnedMessage,
+    pub message: OwnedMessage,
 }
 
 /// Deliveries that are removed together; usually one, which needs no allocation.
@@ -78,8 +78,8 @@ const HASH_BYTES: usize = 24;
 
 impl Unacked {
     /// Adds a delivery; its number is higher than all earlier ones.
-    pub fn push(&mut self, number: u64, id_hash: u64, now_ms: u64, origin: Origin, stored: OwnedMessage) {
-        self.entries.push_back(Entry { number, id_hash, delivered_ms: now_ms, origin, stored });
+    pub fn push(&mut self, number: u64, id_hash: u64, now_ms: u64, origin: Origin, message: OwnedMessage) {
+        self.entries.push_back(Entry { number, id_hash, delivered_ms: now_ms, origin, message });
         if id_hash != 0 {
             self.by_id.insert((id_hash, number));
         }
@@ -129,11 +129,11 @@ impl Unacked {
         Some(taken)
     }
 
-    fn forget(&mut self, Entry { number, id_hash, origin, stored, .. }: Entry) -> Taken {
+    fn forget(&mut self, Entry { number, id_hash, origin, message, .. }: Entry) -> Taken {
         if id_hash != 0 {
             self.by_id.remove(&(id_hash, number));
         }
-        Taken { number, id_hash, origin, stored }
+        Taken { number, id_hash, origin, message }
     }
 
     /// Removes the deliveries up to and including a number, the oldest first, but at most `count_max`.

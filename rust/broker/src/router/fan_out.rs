@@ -26,7 +26,7 @@ pub const WAITING_BYTES: usize = 40;
 #[derive(Debug)]
 struct FanOut {
     /// `None` while it is being delivered.
-    stored: Option<OwnedMessage>,
+    message: Option<OwnedMessage>,
     groups: Vec<GroupIndex>,
     next: usize,
     /// The generation of the newest subscription that receives it.
@@ -63,11 +63,11 @@ pub struct FanOuts {
 
 impl FanOuts {
     /// Begins a fan-out to these groups, after all others.
-    pub fn begin(&mut self, stored: OwnedMessage, groups: Vec<GroupIndex>, newest: u32) -> FanOutKey {
+    pub fn begin(&mut self, message: OwnedMessage, groups: Vec<GroupIndex>, newest: u32) -> FanOutKey {
         self.listed += groups.capacity();
         let is_going = !groups.is_empty();
-        let (stored, publisher, is_accepted) = (Some(stored), None, false);
-        let fan_out = FanOut { stored, groups, next: 0, newest, waiting: 0, publisher, is_accepted };
+        let (message, publisher, is_accepted) = (Some(message), None, false);
+        let fan_out = FanOut { message, groups, next: 0, newest, waiting: 0, publisher, is_accepted };
         let key = self.table.insert(fan_out);
         if is_going {
             self.going.push_back(key);
@@ -126,13 +126,13 @@ impl FanOuts {
 
     /// Takes the message; [`FanOuts::put_back`] returns it.
     pub fn take_message(&mut self, key: FanOutKey) -> Option<OwnedMessage> {
-        self.table.get_mut(key)?.stored.take()
+        self.table.get_mut(key)?.message.take()
     }
 
     /// Returns the message. If the fan-out has ended meanwhile, it is removed.
-    pub fn put_back(&mut self, key: FanOutKey, stored: OwnedMessage) {
+    pub fn put_back(&mut self, key: FanOutKey, message: OwnedMessage) {
         if let Some(fan_out) = self.table.get_mut(key) {
-            fan_out.stored = Some(stored);
+            fan_out.message = Some(message);
         }
     }
 
@@ -176,8 +176,8 @@ impl FanOuts {
     /// Ends the wait for a fan-out. Returns the requester to answer, and the message.
     pub fn dismiss(&mut self, key: FanOutKey) -> Option<(Requester, &OwnedMessage)> {
         let fan_out = self.table.get_mut(key)?;
-        let stored = fan_out.stored.as_ref()?;
-        Some((fan_out.publisher.take()?.requester, stored))
+        let message = fan_out.message.as_ref()?;
+        Some((fan_out.publisher.take()?.requester, message))
     }
 
     /// Counts a deferred copy.
@@ -233,7 +233,7 @@ mod tests {
     use crate::ids::ShardId;
     use crate::requester::AnswerTo;
 
-    fn stored() -> OwnedMessage {
+    fn message() -> OwnedMessage {
         OwnedMessage::new(&Message {
             destination: b"/t",
             id: b"i",
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn a_fan_out_is_over_when_its_cursor_is_at_the_end_and_no_copy_is_deferred() {
         let mut all = FanOuts::default();
-        let key = all.begin(stored(), vec![4, 5], 7);
+        let key = all.begin(message(), vec![4, 5], 7);
         assert!(all.attend(key, PUBLISHER, answer().requester()).is_none());
         assert_eq!(
             (all.first(), all.next_group(key), finish(&mut all, key)),
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn fan_outs_proceed_in_the_order_of_their_beginning() {
         let mut all = FanOuts::default();
-        let (first, second) = (all.begin(stored(), vec![1], 0), all.begin(stored(), vec![2], 0));
+        let (first, second) = (all.begin(message(), vec![1], 0), all.begin(message(), vec![2], 0));
         all.in_order = true;
         assert!(all.must_queue() && all.first() == Some(first));
         _ = all.next_group(first);
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn a_fan_out_without_recipients_ends_when_its_message_is_put_back() {
         let mut all = FanOuts::default();
-        let key = all.begin(stored(), Vec::new(), 0);
+        let key = all.begin(message(), Vec::new(), 0);
         let message = all.take_message(key).expect("a message");
         assert!(all.take_message(key).is_none());
         all.put_back(key, message);
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn a_stopped_fan_out_may_continue_without_its_publisher() {
         let mut all = FanOuts::default();
-        let (first, second) = (all.begin(stored(), vec![4, 5], 7), all.begin(stored(), vec![4], 7));
+        let (first, second) = (all.begin(message(), vec![4, 5], 7), all.begin(message(), vec![4], 7));
         assert!(all.attend(first, PUBLISHER, answer().requester()).is_none());
         assert_eq!((all.stopped_since_ms(first, 10), all.stopped_since_ms(second, 10)), (Some(10), None));
         all.stop(11);

@@ -117,9 +117,9 @@ impl Shard {
             return;
         }
         let error = self.connections.held_too_long(&self.turn, key);
-        if let Some((requester, stored)) = self.deliveries.fan_outs.dismiss(fan_out) {
-            let mut offender = describe(stored);
-            let message = stored.message();
+        if let Some((requester, owned)) = self.deliveries.fan_outs.dismiss(fan_out) {
+            let mut offender = describe(owned);
+            let message = owned.message();
             if message.sender == NOBODY {
                 // For the answer to a query, its headers are not those of the SEND that asked.
                 offender.head = head_of_send(message.destination, b"");

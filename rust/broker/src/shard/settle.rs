@@ -41,7 +41,7 @@ impl Shard {
     fn carry_out_local(&mut self, local: Local) {
         match local {
             Local::Note(note) => self.read_note(self.turn.id, note),
-            Local::Publish(stored) => self.delivery().publish_late(&stored),
+            Local::Publish(message) => self.delivery().publish_late(&message),
             Local::Announce { topic, to, newcomer } => {
                 self.peers.tell_interest(&self.router, &topic, to, newcomer);
                 newcomer.into_iter().for_each(|newcomer| self.tell_fan_out_size_of(newcomer.key.index));

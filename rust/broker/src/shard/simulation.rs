@@ -59,8 +59,8 @@ impl Shard {
         let (id, headers, body) = (&b"i"[..], &b""[..], &b""[..]);
         let message =
             stompica_proto::encode::Message { destination: name, id, sender: 0, headers, plain: true, body };
-        let stored = crate::message::OwnedMessage::new(&message);
-        assert!(self.queue().enqueue(stored).is_ok());
+        let owned = crate::message::OwnedMessage::new(&message);
+        assert!(self.queue().enqueue(owned).is_ok());
     }
 
     /// Serves a connection with one visit left of a turn.

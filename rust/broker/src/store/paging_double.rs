@@ -25,28 +25,28 @@ struct OnDisk {
 }
 
 impl OnDisk {
-    fn of(stored: &OwnedMessage, is_kept: bool) -> Self {
-        let message = stored.message();
+    fn of(owned: &OwnedMessage, is_kept: bool) -> Self {
+        let message = owned.message();
         OnDisk {
             parts: [message.destination, message.id, message.headers, message.body].map(<[u8]>::to_vec),
             sender: message.sender,
             plain: message.plain,
-            persistent: stored.persistent,
+            persistent: owned.persistent,
             is_kept,
-            grouped: stored.grouped,
-            failures_max: stored.failures_max,
+            grouped: owned.grouped,
+            failures_max: owned.failures_max,
         }
     }
 
     fn read(&self, record: RecordId) -> OwnedMessage {
         let [destination, id, headers, body] = self.parts.each_ref().map(Vec::as_slice);
         let message = Message { destination, id, sender: self.sender, headers, plain: self.plain, body };
-        let mut stored = OwnedMessage::new(&message);
-        stored.persistent = self.persistent;
-        stored.grouped = self.grouped;
-        stored.failures_max = self.failures_max;
-        stored.record = if self.is_kept { record } else { NO_RECORD };
-        stored
+        let mut owned = OwnedMessage::new(&message);
+        owned.persistent = self.persistent;
+        owned.grouped = self.grouped;
+        owned.failures_max = self.failures_max;
+        owned.record = if self.is_kept { record } else { NO_RECORD };
+        owned
     }
 }
 

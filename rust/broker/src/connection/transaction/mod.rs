@@ -36,7 +36,7 @@ pub enum Operation {
 impl Operation {
     fn bytes(&self) -> usize {
         match self {
-            Operation::Send(stored, _) => stored.size(),
+            Operation::Send(message, _) => message.size(),
             Operation::Ack { .. } => ACK_BYTES,
         }
     }

@@ -61,17 +61,17 @@ impl Plan {
 
     /// Adds a message to a queue, whose home reserves room, or (not `kept`) to another destination that is not a
     /// topic.
-    pub fn add_queued(&mut self, home: ShardId, stored: &OwnedMessage, kept: bool) {
+    pub fn add_queued(&mut self, home: ShardId, message: &OwnedMessage, kept: bool) {
         let home = self.home(home);
-        let reservation = kept.then(|| self.reservation(home, stored, false));
+        let reservation = kept.then(|| self.reservation(home, message, false));
         self.places.push_back(Place::Home { home, reservation });
     }
 
     /// Adds a message to a topic.
-    pub fn add_topic(&mut self, home: ShardId, stored: &OwnedMessage, retain: Option<Retain>) {
+    pub fn add_topic(&mut self, home: ShardId, message: &OwnedMessage, retain: Option<Retain>) {
         let retained = retain.map(|retain| {
             let home = self.home(home);
-            (home, (retain == Retain::Set).then(|| self.reservation(home, stored, true)))
+            (home, (retain == Retain::Set).then(|| self.reservation(home, message, true)))
         });
         self.places.push_back(Place::Topic { retained });
     }
@@ -84,8 +84,8 @@ impl Plan {
         at as u32
     }
 
-    fn reservation(&mut self, home: u32, stored: &OwnedMessage, retained: bool) -> u32 {
-        let (name, bytes) = (stored.destination(), stored.size() as u64);
+    fn reservation(&mut self, home: u32, message: &OwnedMessage, retained: bool) -> u32 {
+        let (name, bytes) = (message.destination(), message.size() as u64);
         let (homes, hasher) = (&mut self.homes, &self.hasher);
         let hash = hasher.hash_one((name, retained));
         let named = |&(own, home, reservation): &(u64, u32, u32)| {
@@ -155,7 +155,7 @@ mod tests {
         Plan::new(foldhash::fast::RandomState::default())
     }
 
-    fn stored(destination: &str) -> OwnedMessage {
+    fn message(destination: &str) -> OwnedMessage {
         let destination = destination.as_bytes();
         OwnedMessage::new(&Message {
             destination,
@@ -171,9 +171,9 @@ mod tests {
     fn messages_to_one_queue_share_one_reservation() {
         let mut plan = plan();
         for (name, home) in [("/queue/a", 1), ("/queue/b", 0), ("/queue/a", 1), ("/queue/c", 1)] {
-            plan.add_queued(ShardId(home), &stored(name), true);
+            plan.add_queued(ShardId(home), &message(name), true);
         }
-        plan.add_queued(ShardId(2), &stored("#jobs"), false);
+        plan.add_queued(ShardId(2), &message("#jobs"), false);
         plan.add_ack();
         let places: Vec<Place> = plan.places.iter().copied().collect();
         let (a, c) = (Some(0), Some(1));
@@ -197,8 +197,8 @@ mod tests {
     #[test]
     fn a_retained_message_needs_a_reservation_and_its_removal_none() {
         let mut plan = plan();
-        plan.add_topic(ShardId(3), &stored("/topic/a"), Some(Retain::Set));
-        plan.add_topic(ShardId(3), &stored("/topic/a"), Some(Retain::Remove));
+        plan.add_topic(ShardId(3), &message("/topic/a"), Some(Retain::Set));
+        plan.add_topic(ShardId(3), &message("/topic/a"), Some(Retain::Remove));
         let set = Place::Topic { retained: Some((0, Some(0))) };
         assert_eq!((plan.next_place(), plan.take_place()), (set, set));
         assert_eq!(plan.take_place(), Place::Topic { retained: Some((0, None)) });
