@@ -11,7 +11,7 @@ use crate::router::group::{GroupIndex, Member, Members};
 use crate::turn::Turn;
 
 /// A group with more members than this is flushed at a limited pace.
-pub const WIDE_GROUP: usize = 256;
+pub const LARGE_GROUP: usize = 256;
 
 /// Frames of one group that its members' outboxes do not refer to yet.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Connections {
     ) {
         let frames = self.chunks.frames_in(chunk, start, end);
         turn.counters.deliveries += (frames * members.len()) as u64;
-        let wide = members.len() > WIDE_GROUP;
+        let is_large = members.len() > LARGE_GROUP;
         let limit = turn.config.outbox_limit;
         let mut references = 0;
         for member in members {
@@ -78,8 +78,8 @@ impl Connections {
             if start < end {
                 references += u32::from(conn.output.outbox.push_shared(&mut self.chunks, chunk, start, end));
             }
-            if conn.output.flush == Flush::Idle || (conn.output.flush == Flush::Paced && !wide) {
-                if wide {
+            if conn.output.flush == Flush::Idle || (conn.output.flush == Flush::Paced && !is_large) {
+                if is_large {
                     conn.output.flush = Flush::Paced;
                     self.paced.push_back(key);
                 } else {

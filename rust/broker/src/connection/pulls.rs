@@ -8,13 +8,13 @@ use crate::ids::{ShardId, SubscriptionKey};
 #[derive(Debug, Default)]
 pub struct Pulls {
     /// Its subscriptions and the homes that have more messages for them, in turn.
-    pub(crate) wanting: VecDeque<(SubscriptionKey, ShardId)>,
-    /// The number of entries of `wanting` whose subscription has ended: less than half of them.
+    pub(crate) requests: VecDeque<(SubscriptionKey, ShardId)>,
+    /// The number of entries of `requests` whose subscription has ended: less than half of them.
     pub(crate) gone: usize,
     /// Windows that were requested and have not come.
     pub(crate) windows: usize,
-    /// The number of entries of `wanting` that have not been examined since the last change.
-    pub(crate) unasked: usize,
+    /// The number of entries of `requests` that have not been examined since the last change.
+    pub(crate) unexamined: usize,
     /// The connection is on one of the shard's lists of those to examine again.
     pub(crate) is_listed: bool,
 }

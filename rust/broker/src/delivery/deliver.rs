@@ -18,7 +18,7 @@ use super::Owners;
 use crate::config::SlowConsumer;
 use crate::connection::conn::Flush;
 use crate::connection::outbox::Kind;
-use crate::connection::pending_range::{PendingRange, WIDE_GROUP};
+use crate::connection::pending_range::{LARGE_GROUP, PendingRange};
 use crate::connection::room::make_room;
 use crate::ids::ConnKey;
 use crate::ids::QueueKey;
@@ -301,12 +301,12 @@ impl Owners<'_> {
     /// Releases the chunks that groups append to, so that an idle group pins none. Wide groups keep theirs while some of
     /// their members wait to be flushed: later frames merge with those that wait.
     pub fn close_idle_groups(&mut self) {
-        let keep_wide = !self.connections.paced.is_empty();
+        let keep_large = !self.connections.paced.is_empty();
         let (groups, chunks) = (&mut self.router.groups, &mut self.connections.chunks);
         let mut kept = 0;
         self.deliveries.open_groups.retain(|index| {
             let Some(group) = groups.get_mut(*index as usize) else { return false };
-            let keep = keep_wide && group.members.len() > WIDE_GROUP;
+            let keep = keep_large && group.members.len() > LARGE_GROUP;
             if !keep && let Some(chunk) = group.open.take() {
                 chunks.release(chunk);
             }

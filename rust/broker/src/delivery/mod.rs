@@ -126,7 +126,7 @@ impl Owners<'_> {
     /// Schedules a request for more initial replay after a change of a connection that causes no write.
     pub fn pull_soon(&mut self, key: ConnKey) {
         if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
-            pulls.unasked = pulls.wanting.len();
+            pulls.unexamined = pulls.requests.len();
             if !pulls.is_listed {
                 pulls.is_listed = true;
                 self.queues.replays.pulling.push_back(key);

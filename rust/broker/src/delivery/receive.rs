@@ -232,7 +232,7 @@ impl Owners<'_> {
     fn report_written(&mut self, note: Option<(SubscriptionKey, ShardId, Progress)>) {
         let Some((subscription, home, mut progress)) = note else { return };
         if let Some(shared_credit) = self.queues.consumers.shared_credit_mut(subscription)
-            && !shared_credit.wanting.is_empty()
+            && !shared_credit.requests.is_empty()
         {
             shared_credit.available += take(&mut progress.credit.messages);
             self.grant_credit(subscription);
@@ -286,7 +286,7 @@ impl Owners<'_> {
         let Some(consumer) = self.queues.consumers.get_mut(key) else { return Credit::default() };
         let bytes = if consumer.bytes_on_ack { message.size() as i64 } else { 0 };
         let (conn, is_replaying) = (consumer.conn, consumer.initial_replay.is_some());
-        let credit = match consumer.shared_credit.as_mut().filter(|shared| !shared.wanting.is_empty()) {
+        let credit = match consumer.shared_credit.as_mut().filter(|shared| !shared.requests.is_empty()) {
             Some(shared_credit) => {
                 shared_credit.available += 1;
                 Credit { messages: 0, bytes }
@@ -302,7 +302,7 @@ impl Owners<'_> {
     /// Handles a home's request for credit: it has messages for the consumer of a pattern.
     pub fn credit_requested(&mut self, home: ShardId, key: SubscriptionKey, consumer: ConsumerKey) {
         if let Some(shared_credit) = self.queues.consumers.shared_credit_mut(key) {
-            shared_credit.wanting.push_back((home, consumer));
+            shared_credit.requests.push_back((home, consumer));
             let is_short = shared_credit.available == 0;
             self.grant_credit(key);
             if is_short {
@@ -327,14 +327,14 @@ impl Owners<'_> {
         let Some(shared_credit) = self.queues.consumers.shared_credit_mut(key) else { return };
         let mut grants = SmallVec::<[(ShardId, ConsumerKey, i64); 4]>::new();
         while shared_credit.available > 0
-            && let Some((home, consumer)) = shared_credit.wanting.pop_front()
+            && let Some((home, consumer)) = shared_credit.requests.pop_front()
         {
-            let share = shared_credit.available / (shared_credit.wanting.len() as i64 + 1);
+            let share = shared_credit.available / (shared_credit.requests.len() as i64 + 1);
             let messages = share.clamp(1, GRANT_MAX);
             shared_credit.available -= messages;
             grants.push((home, consumer, messages));
         }
-        let others_want = !shared_credit.wanting.is_empty();
+        let others_want = !shared_credit.requests.is_empty();
         let subscriber = Subscriber { shard: self.turn.id, key };
         for (home, consumer, messages) in grants {
             self.queue().tell(home, HomeNote::CreditGrant(consumer, messages));

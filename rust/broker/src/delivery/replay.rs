@@ -35,9 +35,9 @@ impl Owners<'_> {
         }
         self.window_has_come(home, key);
         if let Some(initial_replay) = self.initial_replay(key) {
-            initial_replay.wanting |= home.bit();
+            initial_replay.listed |= home.bit();
             if let Some(conn) = self.connections.table.get_mut(conn) {
-                conn.pulls.get_or_insert_default().wanting.push_back((key, home));
+                conn.pulls.get_or_insert_default().requests.push_back((key, home));
             }
         }
         self.pull_replay(conn);
@@ -64,7 +64,7 @@ impl Owners<'_> {
     /// Requests more windows from homes, as far as a connection has room, after a change.
     pub fn pull_replay(&mut self, key: ConnKey) {
         if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
-            pulls.unasked = pulls.wanting.len();
+            pulls.unexamined = pulls.requests.len();
             self.pull_some(key);
         }
     }
@@ -89,17 +89,17 @@ impl Owners<'_> {
                 pulls.windows < WINDOWS_MAX && (waiting + WINDOW_BYTES <= limit / 2 || waiting <= limit / 64);
             if !has_room
                 || conn.output.deferred.is_some()
-                || (pulls.unasked == 0 && !pulls.wanting.is_empty())
+                || (pulls.unexamined == 0 && !pulls.requests.is_empty())
             {
                 return;
             }
-            let Some((subscription, home)) = pulls.wanting.pop_front() else {
+            let Some((subscription, home)) = pulls.requests.pop_front() else {
                 if pulls.windows == 0 {
                     conn.pulls = None;
                 }
                 return;
             };
-            pulls.unasked -= 1;
+            pulls.unexamined -= 1;
             if conn.output.outbox.is_empty() {
                 conn.output.stuck_since_ms = self.turn.now_ms; // its consumer has something to read from now on
             }
@@ -107,7 +107,7 @@ impl Owners<'_> {
             self.pull(key, subscription, home);
         }
         if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut())
-            && pulls.unasked > 0
+            && pulls.unexamined > 0
             && !pulls.is_listed
         {
             pulls.is_listed = true;
@@ -135,7 +135,7 @@ impl Owners<'_> {
                 && self.queues.home.waits_for_ack(subscriber, bytes_on_ack);
             initial_replay.told |= if is_news { home.bit() } else { 0 };
             if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
-                pulls.wanting.push_back((subscription, home));
+                pulls.requests.push_back((subscription, home));
             }
             if is_news {
                 self.queue().tell(home, ReplayNote::Unacked(subscriber));
@@ -143,7 +143,7 @@ impl Owners<'_> {
             return;
         }
         initial_replay.asked |= home.bit();
-        initial_replay.wanting &= !home.bit();
+        initial_replay.listed &= !home.bit();
         if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
             pulls.windows += 1;
         }
@@ -176,9 +176,9 @@ impl Owners<'_> {
             self.window_has_come(home, key);
         }
         self.pull_soon(conn); // other subscriptions have waited for these windows
-        let wanting = self.initial_replay(key).map_or(0, |found| std::mem::take(&mut found.wanting));
+        let listed = self.initial_replay(key).map_or(0, |found| std::mem::take(&mut found.listed));
         for home in (0..self.turn.shards).map(|at| ShardId(at as u8)) {
-            if wanting & home.bit() != 0 {
+            if listed & home.bit() != 0 {
                 let subscriber = Subscriber { shard: self.turn.id, key };
                 self.queue().tell(home, ReplayNote::Stop(subscriber));
             }
@@ -186,14 +186,14 @@ impl Owners<'_> {
         let Some(pulls) = self.connections.table.get_mut(conn).and_then(|conn| conn.pulls.as_mut()) else {
             return;
         };
-        pulls.gone += wanting.count_ones() as usize;
-        if 2 * pulls.gone < pulls.wanting.len() || pulls.gone == 0 {
+        pulls.gone += listed.count_ones() as usize;
+        if 2 * pulls.gone < pulls.requests.len() || pulls.gone == 0 {
             return; // otherwise many ends in a row would walk the list each time
         }
-        self.turn.budget.visit(pulls.wanting.len());
+        self.turn.budget.visit(pulls.requests.len());
         let router = &mut self.router;
-        pulls.wanting.retain(|(other, _)| *other != key && router.subscription_mut(*other).is_some());
+        pulls.requests.retain(|(other, _)| *other != key && router.subscription_mut(*other).is_some());
         pulls.gone = 0;
-        pulls.unasked = pulls.unasked.min(pulls.wanting.len());
+        pulls.unexamined = pulls.unexamined.min(pulls.requests.len());
     }
 }

@@ -30,7 +30,10 @@ impl Allowance {
         if credit.is_left() {
             self.messages += credit.messages.min(Self::MOST.messages);
             self.bytes += credit.bytes.min(Self::MOST.bytes);
-        } else if matches!(consumer.consumed, Consumed::Pattern(_)) && !consumer.wanting && credit.bytes > 0 {
+        } else if matches!(consumer.consumed, Consumed::Pattern(_))
+            && !consumer.has_requested
+            && credit.bytes > 0
+        {
             // It has not requested credit from other homes yet.
             self.messages += 1;
             self.bytes += credit.bytes.min(Self::MOST.bytes);

@@ -19,7 +19,7 @@ pub(super) struct Congestion {
     /// Shards that are open again, and whose consumers have not all been resumed.
     opening: u64,
     /// Suspended consumers by shard, in the order in which they will be resumed.
-    aside: Vec<VecDeque<ConsumerKey>>,
+    suspended: Vec<VecDeque<ConsumerKey>>,
     /// The shard whose consumer was resumed last.
     last: u32,
     /// A consumer was resumed, and a queue has to be dispatched next.
@@ -33,12 +33,12 @@ impl Congestion {
     }
 
     /// Suspends a consumer of a closed shard.
-    pub(super) fn stand_aside(&mut self, shard: ShardId, consumer: ConsumerKey) {
+    pub(super) fn suspend(&mut self, shard: ShardId, consumer: ConsumerKey) {
         let at = usize::from(shard.0);
-        if self.aside.len() <= at {
-            self.aside.resize_with(at + 1, VecDeque::new);
+        if self.suspended.len() <= at {
+            self.suspended.resize_with(at + 1, VecDeque::new);
         }
-        self.aside[at].push_back(consumer);
+        self.suspended[at].push_back(consumer);
     }
 
     /// Whether a consumer may be resumed.
@@ -58,10 +58,10 @@ impl Congestion {
         }
         let behind = (self.last + 1) % u64::BITS;
         self.last = (behind + self.opening.rotate_right(behind).trailing_zeros()) % u64::BITS;
-        let aside = self.aside.get_mut(self.last as usize)?;
-        let next = aside.pop_front();
-        if aside.is_empty() {
-            *aside = VecDeque::new();
+        let suspended = self.suspended.get_mut(self.last as usize)?;
+        let next = suspended.pop_front();
+        if suspended.is_empty() {
+            *suspended = VecDeque::new();
             self.opening &= !(1 << self.last);
         }
         next
@@ -85,16 +85,17 @@ impl Home {
     /// Resumes deliveries to the consumers of a shard.
     pub fn open(&mut self, shard: ShardId) {
         self.congestion.closed &= !shard.bit();
-        if self.congestion.aside.get(usize::from(shard.0)).is_some_and(|aside| !aside.is_empty()) {
+        if self.congestion.suspended.get(usize::from(shard.0)).is_some_and(|suspended| !suspended.is_empty())
+        {
             self.congestion.opening |= shard.bit();
         }
     }
 
     /// Puts a suspended consumer back into its ring.
-    pub(super) fn come_back(&mut self, key: ConsumerKey) {
+    pub(super) fn resume(&mut self, key: ConsumerKey) {
         self.visited += 1;
         if let Some(consumer) = self.consumers.get_mut(key) {
-            consumer.aside = false;
+            consumer.is_suspended = false;
             // This happens even without credit: dispatch then finds the consumer and requests credit.
             self.rejoin(key);
         }

@@ -26,7 +26,7 @@ pub struct SharedCredit {
     /// The number of messages that may still be sent.
     pub available: i64,
     /// Homes that have messages and no credit, in the order of their requests.
-    pub wanting: VecDeque<(ShardId, ConsumerKey)>,
+    pub requests: VecDeque<(ShardId, ConsumerKey)>,
 }
 
 /// The rules for failed deliveries of a consumer.
@@ -97,7 +97,7 @@ pub struct InitialReplay {
     /// Homes that were asked for more messages, as bits.
     pub asked: u64,
     /// Homes that have more messages, and are on the list of its connection, as bits.
-    pub wanting: u64,
+    pub listed: u64,
     /// Homes that were told that the next message needs an ACK, as bits.
     pub told: u64,
     /// Credit in bytes that it returns at the end.
@@ -108,7 +108,7 @@ impl InitialReplay {
     /// An initial replay from this many homes; meanwhile the subscription has this much additional credit in bytes.
     #[must_use]
     pub fn new(homes: usize, bytes_granted: i64) -> Self {
-        InitialReplay { waiting: homes, asked: 0, wanting: 0, told: 0, bytes_granted }
+        InitialReplay { waiting: homes, asked: 0, listed: 0, told: 0, bytes_granted }
     }
 }
 

@@ -20,7 +20,7 @@ impl Home {
             if self.pacing.is_own(subscriber.shard) {
                 joined.add_own();
             }
-            self.touch(queue);
+            self.mark_ready(queue);
         }
         key
     }
@@ -109,7 +109,7 @@ impl Home {
         let new: Vec<PatternKey> =
             queue.patterns.iter().filter(|key| known.binary_search(key).is_err()).copied().collect();
         self.join_in_turn(key, &new);
-        self.touch(key);
+        self.mark_ready(key);
     }
 
     /// Lets the consumers of patterns take messages of a queue. Each queue begins its round at another consumer, so
@@ -166,7 +166,7 @@ impl Home {
             });
         }
         if picks {
-            self.touch(key); // its messages may suit other consumers
+            self.mark_ready(key); // its messages may suit other consumers
         }
         self.release_unmatched(key);
         if self.queues.get(key).is_some_and(Queue::is_idle) {
@@ -199,7 +199,7 @@ impl Home {
         if let Some(queue) = self.queues.get_mut(key) {
             queue.barriers.remove(&(FIRST_SEQ - 1));
         }
-        self.touch(key);
+        self.mark_ready(key);
     }
 
     /// Delivers no message after the oldest stale message of a worker topic.
@@ -208,7 +208,7 @@ impl Home {
             && queue.older != older
         {
             queue.older = older;
-            self.touch(key);
+            self.mark_ready(key);
         }
     }
 

@@ -37,7 +37,7 @@ enum Asked {
 
 impl Home {
     /// Records that a queue may have messages to deliver.
-    pub(super) fn touch(&mut self, key: QueueKey) {
+    pub(super) fn mark_ready(&mut self, key: QueueKey) {
         if let Some(queue) = self.queues.get_mut(key)
             && !queue.is_ready
             && queue.pending.has_next()
@@ -58,7 +58,7 @@ impl Home {
             if let Some(pattern) = self.unserved.pop_front() {
                 self.serve_waiting_queues(pattern);
             } else if let Some(consumer) = self.congestion.next(!self.ready_queues.is_empty()) {
-                self.come_back(consumer);
+                self.resume(consumer);
                 continue;
             } else if self.end_wait() {
                 continue;
@@ -74,7 +74,7 @@ impl Home {
             self.looked += 1;
             self.visited += 1;
         }
-        self.return_reclaimed();
+        self.return_revoked_credit();
         deliveries_max - left
     }
 
@@ -112,7 +112,7 @@ impl Home {
             && let Some(first) = queue.pending.first()
         {
             if *left == 0 || expired == EXPIRED_MAX {
-                return self.touch(key);
+                return self.mark_ready(key);
             }
             if first.is_expired(self.now_ms) {
                 if let Some(message) = queue.pending.pop() {
@@ -169,8 +169,8 @@ impl Home {
             consumer.out_of_credit = true;
             Asked::OutOfCredit
         } else if self.congestion.is_closed(consumer.subscriber.shard) {
-            (consumer.out_of_credit, consumer.aside) = (true, true);
-            self.congestion.stand_aside(consumer.subscriber.shard, key);
+            (consumer.out_of_credit, consumer.is_suspended) = (true, true);
+            self.congestion.suspend(consumer.subscriber.shard, key);
             Asked::OutOfCredit
         } else if Some(key) == avoid {
             Asked::Avoided(key)
@@ -199,14 +199,14 @@ impl Home {
                 pattern.ring.swap_remove_back(place);
                 consumer.out_of_credit = true;
                 self.visited += 1;
-                if !consumer.wanting && consumer.credit.messages <= 0 {
-                    consumer.wanting = true;
+                if !consumer.has_requested && consumer.credit.messages <= 0 {
+                    consumer.has_requested = true;
                     self.effects.push(Effect::CreditRequest(consumer.subscriber, next));
                 }
             } else if self.congestion.is_closed(consumer.subscriber.shard) {
                 pattern.ring.swap_remove_back(place);
-                (consumer.out_of_credit, consumer.aside) = (true, true);
-                self.congestion.stand_aside(consumer.subscriber.shard, next);
+                (consumer.out_of_credit, consumer.is_suspended) = (true, true);
+                self.congestion.suspend(consumer.subscriber.shard, next);
                 self.visited += 1;
             } else if Some(next) == avoid {
                 avoided = avoid;
@@ -255,8 +255,7 @@ impl Home {
             Taker::One(_) if consumer.credit.is_left() => queue.ready.push_back(taker),
             Taker::One(_) => consumer.out_of_credit = true,
             Taker::Pattern(pattern) => {
-                // As many messages in succession as it has consumers, so that all of a queue's consumers get equally
-                // many.
+                // One message in succession for each of its consumers, so that all consumers of a queue get equally many.
                 let turns = match queue.turns {
                     0 => self.patterns.get(pattern).map_or(1, |pattern| pattern.ring.len()),
                     turns => turns,
@@ -277,13 +276,13 @@ impl Home {
 
     /// Puts a consumer that was found without credit back into its ring, because it has credit again.
     pub(super) fn rejoin(&mut self, key: ConsumerKey) {
-        let Some(consumer) = self.consumers.get_mut(key).filter(|consumer| !consumer.aside) else { return };
+        let Some(consumer) = self.consumers.get_mut(key).filter(|it| !it.is_suspended) else { return };
         consumer.out_of_credit = false;
         match consumer.consumed {
             Consumed::Queue(at) => {
                 if let Some(queue) = self.queues.get_mut(at) {
                     queue.ready.push_back(Taker::One(key));
-                    self.touch(at);
+                    self.mark_ready(at);
                 }
             }
             Consumed::Pattern(at) => {
@@ -357,22 +356,22 @@ impl Home {
     pub fn revoke(&mut self, subscriber: Subscriber) {
         let Some(key) = self.consumer_of(subscriber) else { return };
         if let Some(consumer) = self.consumers.get_mut(key)
-            && !consumer.reclaimed
+            && !consumer.is_revoked
         {
-            consumer.reclaimed = true;
+            consumer.is_revoked = true;
             // Credit that is left when all queues that may need it have been visited is not needed.
             let then = self.looked + (self.ready_queues.len() + self.unserved.len()) as u64;
-            self.reclaimed.push_back((then, key));
+            self.revocations.push_back((then, key));
         }
-        self.return_reclaimed();
+        self.return_revoked_credit();
     }
 
-    pub(super) fn return_reclaimed(&mut self) {
-        for _ in 0..self.reclaimed.len() {
-            let Some((then, key)) = self.reclaimed.pop_front() else { return };
+    pub(super) fn return_revoked_credit(&mut self) {
+        for _ in 0..self.revocations.len() {
+            let Some((then, key)) = self.revocations.pop_front() else { return };
             self.visited += 1;
             if then > self.looked && self.has_work() {
-                self.reclaimed.push_back((then, key));
+                self.revocations.push_back((then, key));
                 continue;
             }
             let Some(consumer) = self.consumers.get(key) else { continue };
@@ -382,11 +381,11 @@ impl Home {
                 && credit.messages > 0
                 && self.has_waiting_queue(pattern)
             {
-                self.reclaimed.push_back((then, key));
+                self.revocations.push_back((then, key));
                 continue;
             }
             let Some(consumer) = self.consumers.get_mut(key) else { continue };
-            consumer.reclaimed = false;
+            consumer.is_revoked = false;
             let messages = consumer.credit.messages;
             if messages > 0 {
                 consumer.credit.messages = 0;

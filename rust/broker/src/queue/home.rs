@@ -54,7 +54,7 @@ pub struct Home {
     /// Patterns that may have both a consumer with credit and queues that found none.
     pub(super) unserved: VecDeque<PatternKey>,
     /// Consumers whose credit is wanted elsewhere, each with the number of looks from which on it is not needed here.
-    pub(super) reclaimed: VecDeque<(u64, ConsumerKey)>,
+    pub(super) revocations: VecDeque<(u64, ConsumerKey)>,
     /// How often a touched queue or an unserved pattern was looked at.
     pub(super) looked: u64,
     pub(super) sweep: Sweep,
@@ -94,7 +94,7 @@ impl Home {
             rules: Rules::of(config),
             ready_queues: VecDeque::new(),
             unserved: VecDeque::new(),
-            reclaimed: VecDeque::new(),
+            revocations: VecDeque::new(),
             looked: 0,
             sweep: Sweep::default(),
             congestion: Congestion::default(),
@@ -236,7 +236,7 @@ impl Home {
         if expires {
             self.rearm(key);
         }
-        self.touch(key);
+        self.mark_ready(key);
     }
 
     /// Puts a message into a queue ahead of all that came by [`Home::enqueue`], behind those that came this way.
@@ -248,7 +248,7 @@ impl Home {
             self.counts.enqueued += 1;
             queue.pending.put_back(message);
             self.rearm(key);
-            self.touch(key);
+            self.mark_ready(key);
         }
     }
 
@@ -287,9 +287,9 @@ impl Home {
         consumer.credit.messages += credit.messages;
         consumer.credit.bytes += credit.bytes;
         if credit.messages > 0 {
-            consumer.wanting = false;
+            consumer.has_requested = false;
         }
-        if consumer.out_of_credit && !consumer.aside && consumer.credit.is_left() {
+        if consumer.out_of_credit && !consumer.is_suspended && consumer.credit.is_left() {
             self.pacing.note_regained();
             if !self.pace(key) {
                 self.rejoin(key);
@@ -340,7 +340,7 @@ impl Home {
                 }
             }
         }
-        self.touch(key);
+        self.mark_ready(key);
         if self.queues.get(key).is_some_and(Queue::is_idle) {
             self.became_idle(key);
         }

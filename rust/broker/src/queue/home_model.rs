@@ -141,7 +141,7 @@ struct ConsumerModel {
     prefetch: i64,
     window: i64,
     available: i64,
-    wanting: VecDeque<(usize, ConsumerKey)>,
+    requests: VecDeque<(usize, ConsumerKey)>,
     held: Vec<Held>,
     unwritten: Vec<((usize, QueueKey, ConsumerKey), i64)>,
 }
@@ -262,7 +262,7 @@ impl World {
             prefetch,
             window,
             available: 0,
-            wanting: VecDeque::new(),
+            requests: VecDeque::new(),
             held: Vec::new(),
             unwritten: Vec::new(),
         };
@@ -309,7 +309,7 @@ impl World {
 
     fn credit_for(&mut self, number: usize) -> Credit {
         let model = &mut self.consumers[number];
-        let messages = if model.wanting.is_empty() { 1 } else { 0 };
+        let messages = if model.requests.is_empty() { 1 } else { 0 };
         model.available += 1 - messages;
         Credit { messages, bytes: 0 }
     }
@@ -336,14 +336,14 @@ impl World {
         let model = &mut self.consumers[number];
         let mut lent = Vec::new();
         while model.available > 0
-            && let Some((home, consumer)) = model.wanting.pop_front()
+            && let Some((home, consumer)) = model.requests.pop_front()
         {
-            let messages = (model.available / (model.wanting.len() as i64 + 1)).max(1);
+            let messages = (model.available / (model.requests.len() as i64 + 1)).max(1);
             model.available -= messages;
             self.to_home[home].push_back(ToHome::Grant(consumer, messages));
             lent.push(home);
         }
-        if !model.wanting.is_empty() {
+        if !model.requests.is_empty() {
             lent.into_iter().for_each(|home| self.to_home[home].push_back(ToHome::Revoke(number)));
         }
     }
@@ -365,7 +365,7 @@ impl World {
                 let number = subscriber.key.index as usize;
                 let model = &mut self.consumers[number];
                 if model.is_alive {
-                    model.wanting.push_back((home, consumer));
+                    model.requests.push_back((home, consumer));
                     let is_short = model.available == 0;
                     self.grant(number);
                     for other in (0..self.homes.len()).filter(|other| is_short && *other != home) {

@@ -61,7 +61,7 @@ impl World {
                     continue;
                 }
                 let key = self.attached[at.0][number];
-                assert!(model.wanting.contains(&(at.0, key)), "a home does not ask for credit");
+                assert!(model.requests.contains(&(at.0, key)), "a home does not ask for credit");
                 assert_eq!(model.available, 0, "its shard has credit");
                 for other in (0..self.homes.len()).filter(|other| self.credit(*other, *number).messages > 0) {
                     assert!(is_needed(other, *number), "credit is unused at another home");

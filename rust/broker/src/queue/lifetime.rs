@@ -37,8 +37,8 @@ impl Home {
             self.read_ahead(key); // for stubs that have expired
         }
         self.release_unmatched(key);
-        self.touch(key);
-        self.return_reclaimed();
+        self.mark_ready(key);
+        self.return_revoked_credit();
         if !was_idle && self.queues.get(key).is_some_and(Queue::is_idle) {
             self.became_idle(key);
         }

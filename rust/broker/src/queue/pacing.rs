@@ -118,7 +118,7 @@ impl Home {
             && self.pacing.is_own(consumer.subscriber.shard)
             && self.queues.get(at).is_some_and(Queue::is_paced)
         {
-            consumer.aside = true;
+            consumer.is_suspended = true;
             self.pacing.waiting.push_back((self.pacing.turn + TURNS_MAX, key));
             return true;
         }
@@ -145,7 +145,7 @@ impl Home {
         if let Some((_, key)) = self.pacing.waiting.pop_front()
             && let Some(consumer) = self.consumers.get_mut(key)
         {
-            consumer.aside = false;
+            consumer.is_suspended = false;
             self.rejoin(key);
         }
         true

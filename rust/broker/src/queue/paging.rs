@@ -151,7 +151,7 @@ impl Home {
             self.counts.dropped += 1;
             self.effects.push(Effect::Unreadable(key, record));
         }
-        self.touch(key);
+        self.mark_ready(key);
         if self.queues.get(key).is_some_and(Queue::is_idle) {
             self.became_idle(key);
         } else {

@@ -33,7 +33,7 @@ pub trait Pick: Debug + Send {
 pub(super) struct Picking {
     pick: Box<dyn Pick>,
     /// Consumers and patterns for which no message was suitable.
-    aside: Vec<Taker>,
+    excluded: Vec<Taker>,
 }
 
 impl Home {
@@ -42,7 +42,7 @@ impl Home {
     pub fn pick_by(&mut self, key: QueueKey, pick: impl Pick + 'static) {
         if let Some(queue) = self.queues.get_mut(key) {
             assert!(!queue.pending.is_paged(), "all of its messages are loaded");
-            queue.picking = Some(Box::new(Picking { pick: Box::new(pick), aside: Vec::new() }));
+            queue.picking = Some(Box::new(Picking { pick: Box::new(pick), excluded: Vec::new() }));
             (queue.is_special, self.picks) = (true, true);
         }
     }
@@ -58,7 +58,7 @@ impl Home {
     pub(super) fn dispatch_picked(&mut self, key: QueueKey, left: &mut usize) {
         let Some(queue) = self.queues.get_mut(key) else { return };
         let Some(mut picking) = queue.picking.take() else { return };
-        queue.ready.extend(picking.aside.drain(..));
+        queue.ready.extend(picking.excluded.drain(..));
         self.deliver_picked(key, &mut picking, left);
         if let Some(queue) = self.queues.get_mut(key) {
             queue.picking = Some(picking);
@@ -72,7 +72,7 @@ impl Home {
         let mut misses = 0;
         while self.queues.get(key).is_some_and(|queue| queue.pending.has_next()) {
             if *left == 0 {
-                return self.touch(key);
+                return self.mark_ready(key);
             }
             let Some(chosen) = self.next_ready(key, None) else { return };
             match self.pick(key, chosen.consumer, &mut *picking.pick) {
@@ -81,7 +81,7 @@ impl Home {
                     misses = 0;
                     *left -= 1;
                 }
-                None => self.stand_aside(key, chosen.taker, picking, &mut misses),
+                None => self.exclude(key, chosen.taker, picking, &mut misses),
             }
         }
     }
@@ -103,7 +103,7 @@ impl Home {
     }
 
     /// Removes a consumer without a suitable message from the ring; a pattern if that is so for all its consumers.
-    fn stand_aside(&mut self, key: QueueKey, taker: Taker, picking: &mut Picking, misses: &mut usize) {
+    fn exclude(&mut self, key: QueueKey, taker: Taker, picking: &mut Picking, misses: &mut usize) {
         *misses += 1;
         let Some(queue) = self.queues.get_mut(key) else { return };
         match taker {
@@ -111,7 +111,7 @@ impl Home {
                 queue.ready.push_front(taker);
             }
             _ => {
-                picking.aside.push(taker);
+                picking.excluded.push(taker);
                 (*misses, queue.turns) = (0, 0);
             }
         }

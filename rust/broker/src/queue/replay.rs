@@ -222,21 +222,21 @@ mod tests {
         OwnedMessage::new(&Message { destination, id: b"i", sender: 0, headers: b"", plain: true, body })
     }
 
-    struct Past {
+    struct History {
         retained: Retained,
         stale: Stale,
     }
 
-    impl Past {
+    impl History {
         fn new() -> Self {
             let counts = Arc::new(StaleCounts::new(1));
-            Past { retained: Retained::new(Arc::default()), stale: Stale::new(ShardId(0), counts) }
+            History { retained: Retained::new(Arc::default()), stale: Stale::new(ShardId(0), counts) }
         }
 
         fn step(&mut self, replay: &mut Replay, max: usize) -> (Step, usize) {
             let mut visits = Visits { count: 0, max };
-            let past = (&mut self.retained, &mut self.stale);
-            let step = replay.step(0, past, |name| name != b"/t/no", &mut visits);
+            let history = (&mut self.retained, &mut self.stale);
+            let step = replay.step(0, history, |name| name != b"/t/no", &mut visits);
             (step, visits.count)
         }
 
@@ -256,50 +256,50 @@ mod tests {
 
     #[test]
     fn windows_have_retained_messages_by_name_then_stale_ones_by_arrival() {
-        let mut past = Past::new();
+        let mut history = History::new();
         for at in 0..100_u8 {
-            past.retained.set(message(format!("/t/{at:03}").as_bytes(), &[at]));
+            history.retained.set(message(format!("/t/{at:03}").as_bytes(), &[at]));
         }
         for (at, name) in [(201_u8, b"/t/z"), (202, b"/t/a"), (203, b"/t/z")] {
-            _ = past.stale.hold(message(name, &[at]), 10);
+            _ = history.stale.hold(message(name, &[at]), 10);
         }
-        past.retained.set(message(b"/t/no", b"!"));
-        past.retained.set(message(b"/u", b"!"));
+        history.retained.set(message(b"/t/no", b"!"));
+        history.retained.set(message(b"/u", b"!"));
         let mut replay = Replay::new((*b"/t/>").into(), Some(3), NOBODY, None);
-        assert_eq!(past.window(&mut replay), (vec![], false), "no window is open");
+        assert_eq!(history.window(&mut replay), (vec![], false), "no window is open");
         replay.open();
-        assert_eq!(past.window(&mut replay), ((0..64).collect(), false));
-        past.retained.remove(b"/t/064");
-        past.retained.remove(b"/t/063");
+        assert_eq!(history.window(&mut replay), ((0..64).collect(), false));
+        history.retained.remove(b"/t/064");
+        history.retained.remove(b"/t/063");
         replay.open();
         let rest: Vec<u8> = (65..100).chain([201, 202, 203]).collect();
-        assert_eq!(past.window(&mut replay), (rest, true));
-        assert_eq!(past.stale.next_ms(), None, "stale messages were removed");
+        assert_eq!(history.window(&mut replay), (rest, true));
+        assert_eq!(history.stale.next_ms(), None, "stale messages were removed");
     }
 
     #[test]
     fn a_plain_name_gets_its_messages_without_visits_to_other_names() {
-        let mut past = Past::new();
+        let mut history = History::new();
         for name in [&b"/t"[..], b"/t/a", b"/t/b"] {
-            past.retained.set(message(name, name));
+            history.retained.set(message(name, name));
         }
         let mut replay = Replay::new((*b"/t/a").into(), None, NOBODY, None);
         replay.open();
-        let (first, visits) = past.step(&mut replay, 100);
+        let (first, visits) = history.step(&mut replay, 100);
         assert!(matches!(first, Step::Send(found, true) if found.destination() == b"/t/a"));
         assert_eq!(visits, 1);
-        assert!(matches!(past.step(&mut replay, 100), (Step::End, 1)));
+        assert!(matches!(history.step(&mut replay, 100), (Step::End, 1)));
     }
 
     #[test]
     fn stale_messages_of_one_name_are_found_in_portions() {
-        let mut past = Past::new();
+        let mut history = History::new();
         for at in 0..200_u8 {
-            _ = past.stale.hold(message(b"/t/a", &[at]), 1000);
+            _ = history.stale.hold(message(b"/t/a", &[at]), 1000);
         }
         let mut replay = Replay::new((*b"/t/a").into(), None, NOBODY, None);
         let mut steps = 0;
-        while let (Step::Later, visits) = past.step(&mut replay, 20) {
+        while let (Step::Later, visits) = history.step(&mut replay, 20) {
             steps += 1;
             assert!(visits <= 21, "{visits} in step {steps}");
         }
@@ -307,28 +307,28 @@ mod tests {
         let mut bodies = Vec::new();
         while bodies.len() < 200 {
             replay.open();
-            bodies.extend(past.window(&mut replay).0);
+            bodies.extend(history.window(&mut replay).0);
         }
         assert!(bodies.into_iter().eq(0..200));
     }
 
     #[test]
     fn expired_messages_are_skipped() {
-        let mut past = Past::new();
+        let mut history = History::new();
         for (expires_ms, number) in [(0, 0), (5, 1), (6, 2)] {
             let name = [b'/', b't', b'/', number];
             let mut value = message(&name, &[number]);
             value.expires_ms = expires_ms;
-            past.retained.set(value);
+            history.retained.set(value);
             let mut stale = message(&name, &[number + 10]);
             stale.expires_ms = expires_ms.max(5);
-            _ = past.stale.hold(stale, 10);
+            _ = history.stale.hold(stale, 10);
         }
         let mut replay = Replay::new((*b"/t/>").into(), Some(3), NOBODY, None);
         replay.open();
         let mut bodies = Vec::new();
         let mut visits = Visits { count: 0, max: 100 };
-        let mut step = || replay.step(5, (&mut past.retained, &mut past.stale), |_| true, &mut visits);
+        let mut step = || replay.step(5, (&mut history.retained, &mut history.stale), |_| true, &mut visits);
         while let Step::Send(message, _) = step() {
             bodies.push(message.message().body[0]);
         }
@@ -337,17 +337,17 @@ mod tests {
 
     #[test]
     fn large_messages_fill_a_window_by_their_bytes_and_are_not_copied() {
-        let mut past = Past::new();
+        let mut history = History::new();
         let body = vec![b'x'; WINDOW_BYTES];
         for name in [b"/t/a", b"/t/b"] {
-            past.retained.set(message(name, &body));
+            history.retained.set(message(name, &body));
         }
         let before = crate::message::held_bytes();
         let mut replay = Replay::new((*b"/t/>").into(), Some(3), NOBODY, None);
         replay.open();
-        let (first, _) = past.step(&mut replay, 100);
+        let (first, _) = history.step(&mut replay, 100);
         assert!(matches!(first, Step::Send(..)));
         assert!(crate::message::held_bytes() < before + 1000, "its bytes are in memory once");
-        assert!(matches!(past.step(&mut replay, 100).0, Step::Pause));
+        assert!(matches!(history.step(&mut replay, 100).0, Step::Pause));
     }
 }

@@ -24,7 +24,7 @@ impl Home {
         queue.reserved -= count.min(queue.reserved);
         queue.reserved_bytes -= bytes.min(queue.reserved_bytes);
         queue.barriers.remove(&first);
-        self.touch(key);
+        self.mark_ready(key);
         if self.queues.get(key).is_some_and(Queue::is_idle) {
             self.became_idle(key);
         }
@@ -48,6 +48,6 @@ impl Home {
         self.counts.enqueued += 1;
         self.visited += queue.pending.place(message);
         self.rearm(key);
-        self.touch(key);
+        self.mark_ready(key);
     }
 }

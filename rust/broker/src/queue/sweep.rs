@@ -73,7 +73,7 @@ impl Home {
             self.match_patterns(key);
             self.release_unmatched(key);
             if self.picks {
-                self.touch(key);
+                self.mark_ready(key);
             }
             self.rearm(key);
         }

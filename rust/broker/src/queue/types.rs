@@ -179,13 +179,13 @@ pub(super) struct Consumer {
     pub(super) subscriber: Subscriber,
     pub(super) credit: Credit,
     /// Credit was requested and has not arrived.
-    pub(super) wanting: bool,
+    pub(super) has_requested: bool,
     /// Another home has requested the credit that is not needed here.
-    pub(super) reclaimed: bool,
+    pub(super) is_revoked: bool,
     /// It was found without credit or on a closed shard, and is in no ring.
     pub(super) out_of_credit: bool,
     /// It is suspended: only the opening of its shard resumes it, not credit.
-    pub(super) aside: bool,
+    pub(super) is_suspended: bool,
     pub(super) consumed: Consumed,
 }
 
@@ -194,10 +194,10 @@ impl Consumer {
         Consumer {
             subscriber,
             credit,
-            wanting: false,
-            reclaimed: false,
+            has_requested: false,
+            is_revoked: false,
             out_of_credit: false,
-            aside: false,
+            is_suspended: false,
             consumed,
         }
     }

@@ -66,7 +66,7 @@ pub struct Outbox {
     /// Bytes that the socket took and holds back; they do not count as written.
     held: usize,
     /// Tracked frames.
-    marks: WriteMarkers,
+    write_markers: WriteMarkers,
 }
 
 /// A MESSAGE that carries the `dropped` header.
@@ -228,8 +228,8 @@ impl Outbox {
             pool.release(chunk);
         }
         self.notice = None;
-        if self.marks.is_empty() {
-            self.marks = WriteMarkers::default();
+        if self.write_markers.is_empty() {
+            self.write_markers = WriteMarkers::default();
         }
         // An idle connection keeps no list: the memory of ten thousand lists costs more than one allocation per
         // write.
@@ -311,7 +311,7 @@ impl Outbox {
                 cut = end;
                 dropped += 1;
             }
-            self.marks.shift(position, -i64::from(cut - range.start));
+            self.write_markers.shift(position, -i64::from(cut - range.start));
             self.shorten(pool, at, cut);
         }
         if self.bytes == 0 {
@@ -336,7 +336,7 @@ impl Outbox {
         let (start, end) = pool.append(private, |out| out.extend_from_slice(&copy));
         pool.retain(private, 1);
         let grown = copy.len() as i64 - i64::from(frame_end - range.start);
-        self.marks.shift(self.position(at), grown);
+        self.write_markers.shift(self.position(at), grown);
         self.bytes = self.bytes.saturating_add_signed(grown as isize);
         self.shorten(pool, at, frame_end);
         self.ranges.insert(at, Range { chunk: private, start, end, kind: Kind::Message });

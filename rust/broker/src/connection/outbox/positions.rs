@@ -27,23 +27,23 @@ impl Outbox {
 
     /// Tracks the frame that was appended last: [`Outbox::take_passed`] reports it once it was written.
     pub fn mark(&mut self) {
-        self.marks.add(self.end());
+        self.write_markers.add(self.end());
     }
 
     /// Moves the last write marker to the current end of the output.
     pub fn move_last_mark(&mut self) {
-        self.marks.move_last(self.end());
+        self.write_markers.move_last(self.end());
     }
 
     /// The number of tracked frames that were written since the last call; they are the oldest ones.
     pub fn take_passed(&mut self) -> usize {
-        self.marks.take_through(self.written())
+        self.write_markers.take_through(self.written())
     }
 
     /// The number of write markers after the pending output, because their frames were cut; they are the newest
     /// ones.
     pub fn take_cut(&mut self) -> usize {
-        self.marks.take_behind(self.end())
+        self.write_markers.take_behind(self.end())
     }
 
     /// Makes the socket pass on the bytes that it holds back. Returns whether it holds none any more.

@@ -450,7 +450,7 @@ impl Bench {
             while !self.models[who].frames.is_empty() {
                 self.flush(who, 40_000);
             }
-            assert!(self.outboxes[who].is_empty() && self.outboxes[who].marks.is_empty());
+            assert!(self.outboxes[who].is_empty() && self.outboxes[who].write_markers.is_empty());
         }
         self.close();
         assert_eq!((self.pool.in_use(), self.pool.held_bytes()), (0, 0));
