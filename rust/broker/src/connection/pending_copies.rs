@@ -1,12 +1,12 @@
-//! Hot path: consecutive messages to one topic, into the outboxes of connections that each get frames of their own.
+//! Hot path: copies consecutive messages to one topic into the outboxes of connections that cannot share frames.
 //!
-//! Where subscription ids differ, each subscriber gets a copy of every message. If each message was copied at once, the
-//! broker would visit all outboxes for every message, and none of them would stay in the processor's cache. So the
-//! suffixes of the messages are collected, and copied for one receiver after the other when the run of messages ends.
-//! See docs/decisions/0025-copies-one-receiver-at-a-time.md.
+//! Where subscription ids differ, each subscriber gets a copy of every message. If each message were copied at once,
+//! the broker would visit all outboxes for every message, and none of them would stay in the processor's cache. So the
+//! suffixes of the messages are collected. When the run of messages ends, they are copied for one receiver after
+//! another. See docs/decisions/0025-copies-one-receiver-at-a-time.md.
 //!
-//! Invariants: while messages are pending, nothing else is appended to the outboxes of their receivers, and no receiver
-//! is added or removed ([`Connections::distribute`] comes first), and no range is pending. No connection is a receiver
+//! Invariants: while messages are pending, nothing else is appended to the outboxes of their receivers, no receiver is
+//! added or removed, and no range is pending: [`Connections::distribute`] is called first. No connection is a receiver
 //! twice.
 
 use stompica_proto::Version;
@@ -19,8 +19,8 @@ use crate::message::chunk::CHUNK_BYTES;
 use crate::router::group::{Framing, WireFormat};
 use crate::turn::Turn;
 
-/// An outbox that was empty and now holds this much is written at once: the copies are in the processor's cache, and
-/// the next receiver's take the place of those that are written.
+/// An outbox that was empty and now holds this much is written at once, while the copies are in the processor's cache.
+/// The copies for the next receiver then reuse their memory.
 const EARLY_WRITE_BYTES: usize = 16 << 10;
 
 /// The origin of a run of messages. While it stays the same, so do the receivers.
@@ -55,7 +55,7 @@ struct Suffixes {
 /// Messages that are not copied yet, and their receivers.
 #[derive(Debug, Default)]
 pub struct PendingCopies {
-    /// The origin of the last message that was to be copied, unless it was collected alone.
+    /// The origin of the last message to be copied, unless no other message was collected with it.
     last: Option<Source>,
     /// The number of the turn in which messages of `last` cannot be collected.
     unfit_turn: Option<u64>,
@@ -76,8 +76,8 @@ impl PendingCopies {
         self.messages == 0
     }
 
-    /// Whether collecting is worth it from this message on: the one before it had the same source, whose receivers do
-    /// not rule it out.
+    /// Whether this message should be collected: the message before it had the same source, and the receivers do not
+    /// rule it out.
     pub fn is_worthwhile(&mut self, source: Source, turn: u64) -> bool {
         if self.last != Some(source) {
             (self.last, self.unfit_turn) = (Some(source), None);
@@ -91,7 +91,7 @@ impl PendingCopies {
         self.unfit_turn = Some(turn);
     }
 
-    /// Starts to collect messages of a source that has no receivers yet.
+    /// Starts to collect messages of a source. Its receivers have to be added next.
     pub fn begin(&mut self, source: Source) {
         debug_assert!(self.is_empty(), "messages are copied before others are collected");
         self.source = Some(source);
@@ -113,14 +113,14 @@ impl PendingCopies {
         self.has_websockets |= is_websocket;
     }
 
-    /// Whether the receivers can get their copies one after the other: their prefixes are not too long to be kept, and no
-    /// connection has two subscriptions, between which its messages would change their order.
+    /// Whether the receivers can get their copies one after another. Their prefixes must not be too long to be kept,
+    /// and no connection may have two subscriptions, because the order of its messages would change.
     pub fn is_fit(&mut self) -> bool {
         self.receivers.sort_unstable_by_key(|receiver| receiver.key);
         self.prefixes.len() <= CHUNK_BYTES && self.receivers.is_sorted_by(|one, other| one.key < other.key)
     }
 
-    /// Whether a message of this source can join those that are pending.
+    /// Whether a message of this source can be added to the pending ones.
     #[inline]
     #[must_use]
     pub fn takes(&self, source: Source) -> bool {
@@ -149,7 +149,7 @@ impl PendingCopies {
         suffixes.ends.push((suffixes.bytes.len() as u32, opcode));
     }
 
-    /// Completes a message whose suffixes are added. Returns the number of its copies, and the bytes of all of them
+    /// Completes a message after its suffixes were added. Returns the number of its copies, and their bytes in total
     /// without WebSocket headers.
     #[inline]
     pub fn end_message(&mut self) -> (usize, usize) {
@@ -160,7 +160,7 @@ impl PendingCopies {
 }
 
 impl Suffixes {
-    /// The bytes of the last message's suffix in all copies.
+    /// The bytes that all copies of the last suffix have in total.
     fn copied_of_last(&self) -> usize {
         let end = |back: usize| self.ends.len().checked_sub(back).map_or(0, |at| self.ends[at].0);
         self.receivers * (end(1) - end(2)) as usize
@@ -207,7 +207,7 @@ impl Connections {
             }
         }
         if copies.messages == 1 {
-            copies.last = None; // messages to other destinations are in between
+            copies.last = None; // messages to other destinations come in between
         }
         copies.messages = 0;
         for suffixes in &mut copies.suffixes {

@@ -29,7 +29,7 @@ pub struct PendingRange {
 }
 
 impl Connections {
-    /// Copies the pending messages for their receivers, and queues the frames of the pending range for all members.
+    /// Copies the pending messages for their receivers, and queues the frames of the pending range for all its members.
     #[inline]
     pub fn distribute(&mut self, turn: &mut Turn) {
         if !self.pending_copies.is_empty() {

@@ -1,4 +1,4 @@
-//! Hot path: collects consecutive messages of which each receiver gets a copy of its own.
+//! Hot path: collects consecutive messages that are copied for each receiver.
 
 use stompica_proto::Version;
 use stompica_proto::encode::Message;
@@ -12,8 +12,7 @@ use crate::router::reach::Reach;
 
 impl Owners<'_> {
     /// Adds a message to [`PendingCopies`](crate::connection::pending_copies::PendingCopies), or returns false if its
-    /// receivers are to get it at once. It is a function of its own, so that messages to one group need no room for it
-    /// on the stack.
+    /// receivers have to get it at once. It is not inlined, so that messages to one group need no stack space for it.
     #[inline(never)]
     pub(super) fn collect_for_copies(&mut self, message: &Message<'_>, reach: &Reach) -> bool {
         let Some(group) = reach.group else { return false };
@@ -37,7 +36,7 @@ impl Owners<'_> {
         for version in [Version::V1_0, Version::V1_1, Version::V1_2] {
             if copies.uses(version) {
                 suffixes.prepare(message, version, &mut turn.counters.headers_left_out);
-                let [suffix, ..] = suffixes.of(message, version); // with a body this small, that is all
+                let [suffix, ..] = suffixes.of(message, version); // a body this small needs no further parts
                 copies.add_suffix(version, suffix, opcode);
             }
         }
@@ -46,7 +45,7 @@ impl Owners<'_> {
         true
     }
 
-    /// Whether a run of messages has begun whose receivers allow to collect it.
+    /// Whether a run of messages has begun that can be collected for its receivers.
     fn begin_to_collect(&mut self, source: Source) -> bool {
         if !self.connections.pending_copies.is_worthwhile(source, self.turn.number) {
             return false;
@@ -58,7 +57,7 @@ impl Owners<'_> {
         is_fit
     }
 
-    /// Adds the receivers of a source; false if some of them take messages only one by one, or if most groups have
+    /// Adds the receivers of a source. Returns false if some of them need each message at once, or if most groups have
     /// several members, which share frames.
     fn add_receivers(&mut self, source: Source) -> bool {
         let Owners { turn, router, connections, .. } = self;
@@ -96,7 +95,7 @@ mod tests {
     /// More than any test writes.
     const ROOM: usize = 1 << 20;
 
-    /// Connections with these subscription ids to `/t`, whose sockets take nothing yet.
+    /// Connections that subscribe to `/t` with these ids. Their sockets accept no bytes yet.
     fn subscribers<const N: usize>(fixture: &mut Fixture, ids: [&str; N]) -> [ConnKey; N] {
         ids.map(|id| {
             let conn = fixture.connect(0);

@@ -298,8 +298,8 @@ impl Owners<'_> {
         }
     }
 
-    /// Releases the chunks that groups append to, so that an idle group pins none. Wide groups keep theirs while some of
-    /// their members wait to be flushed: later frames merge with those that wait.
+    /// Releases the chunks that groups append to, so that an idle group keeps no chunk in memory. Large groups keep
+    /// theirs while some of their members wait to be flushed: later frames merge with those that wait.
     pub fn close_idle_groups(&mut self) {
         let keep_large = !self.connections.paced.is_empty();
         let (groups, chunks) = (&mut self.router.groups, &mut self.connections.chunks);

@@ -1,9 +1,9 @@
 //! Shards that have enough unread deliveries.
 //!
-//! Mail that a home has posted to another shard cannot be withdrawn, and all later mail waits until it is read: more
-//! than a shard reads in a turn or two would delay everything. So such a shard is closed for deliveries. When it is the
-//! turn of a consumer there, the consumer is suspended: it leaves its ring, as if it had no credit, until its shard is
-//! opened.
+//! A home cannot withdraw mail that it has posted to another shard, and all later mail waits until the shard has read
+//! it. If this were more than a shard reads in a turn or two, it would delay all other mail. So such a shard is closed
+//! for deliveries. When one of its consumers is next in a ring, the consumer is suspended: it leaves the ring, as if it
+//! had no credit, until its shard is opened.
 
 use std::collections::VecDeque;
 
@@ -16,13 +16,13 @@ use crate::ids::ShardId;
 pub(super) struct Congestion {
     /// Closed shards.
     closed: u64,
-    /// Shards that are open again, and whose consumers have not all been resumed.
+    /// Shards that are open again, but some of whose consumers are still suspended.
     opening: u64,
     /// Suspended consumers by shard, in the order in which they will be resumed.
     suspended: Vec<VecDeque<ConsumerKey>>,
     /// The shard whose consumer was resumed last.
     last: u32,
-    /// A consumer was resumed, and a queue has to be dispatched next.
+    /// The last step resumed a consumer, so the next one has to dispatch a queue.
     is_after: bool,
 }
 
@@ -46,8 +46,8 @@ impl Congestion {
         self.opening != 0
     }
 
-    /// The next consumer to resume, from the shards in turn. If there is other work, it alternates with that, so that
-    /// no more consumers are resumed than get messages.
+    /// The next consumer to resume, from the shards in turn. If there is other work, every second call returns `None`,
+    /// so that no more consumers are resumed than get messages.
     pub(super) fn next(&mut self, other_work: bool) -> Option<ConsumerKey> {
         if self.opening == 0 {
             return None;
@@ -96,7 +96,7 @@ impl Home {
         self.visited += 1;
         if let Some(consumer) = self.consumers.get_mut(key) {
             consumer.is_suspended = false;
-            // This happens even without credit: dispatch then finds the consumer and requests credit.
+            // The consumer need not have credit: without any, dispatch requests some.
             self.rejoin(key);
         }
     }

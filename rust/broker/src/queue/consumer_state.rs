@@ -96,7 +96,8 @@ pub struct InitialReplay {
     pub waiting: usize,
     /// Homes that were asked for more messages, as bits.
     pub asked: u64,
-    /// Homes that have more messages, and are on the list of its connection, as bits.
+    /// Homes that have more messages, and are in the list of its connection
+    /// ([`Pulls`](crate::connection::pulls::Pulls)), as bits.
     pub listed: u64,
     /// Homes that were told that the next message needs an ACK, as bits.
     pub told: u64,

@@ -1,15 +1,16 @@
-//! All queues that have their home on one shard, their consumers, and who gets what next.
+//! All queues that have their home on one shard, and their consumers. A home decides which consumer gets each message.
 //!
-//! In a queue's `ready` ring stand its consumers and the patterns that match it; a pattern has a ring of its own
-//! consumers, which all of its queues share; each queue has its own place in it, and so goes round all of them. A
-//! consumer of one queue is either in that queue's ring or `out_of_credit`, once it was found without credit, or on a shard
-//! that has enough to read (`room.rs`); one of a pattern likewise in the pattern's ring. A pattern stands in a queue's
-//! ring, or the queue in the pattern's list of those that found no consumer there. Credit that comes back puts a consumer back
-//! into its ring. No delivery searches.
+//! A queue's `ready` ring holds its consumers and the patterns that match it. A pattern has a ring of its own
+//! consumers, which all of its queues share. Each queue has a place of its own in that ring, and so serves all
+//! consumers in turn.
 //!
-//! A consumer of one queue has all its credit at that queue's home. That of a consumer of a pattern is spread over all
-//! homes; one that runs out of it asks for more ([`Effect::CreditRequest`]), and others give up what they do not need
-//! ([`Effect::CreditReturn`]), so that `prefetch-count` holds over all homes together.
+//! A consumer leaves its ring when it is found without credit (`out_of_credit`) or on a shard that has enough to read
+//! (`congestion.rs`). It returns when it gets credit, or when its shard is opened. A pattern is either in the ring of a
+//! queue, or has the queue in its list of queues that found no consumer in its ring. So no delivery has to search.
+//!
+//! A consumer of one queue has all its credit at that queue's home. The credit of a pattern's consumer is spread over
+//! all homes. A home where this credit runs out requests more ([`Effect::CreditRequest`]), and other homes return what
+//! they do not need ([`Effect::CreditReturn`]), so that `prefetch-count` holds for all homes together.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher as _;
@@ -29,14 +30,14 @@ use crate::message::OwnedMessage;
 use crate::store::Store;
 use crate::store::handle::Handle;
 
-/// What a queue occupies beside itself, its name and its messages, about: slot, table of names, ring.
+/// The approximate memory of a queue without its struct, its name and its messages: slot, table of names, ring.
 const QUEUE_BYTES: usize = 40 + spread::PLACE_BYTES;
-/// What a consumer occupies beside itself, about: slot, table of subscribers, ring.
+/// The approximate memory of a consumer without its struct: slot, table of subscribers, ring.
 const CONSUMER_BYTES: usize = 64;
-/// What a queue keeps of one pattern, about, in its list and in its ring.
+/// The approximate memory of one pattern in the list and the ring of a queue.
 const REFERENCE_BYTES: usize = 2 * (size_of::<PatternKey>() + size_of::<Taker>());
 
-/// A redelivery is never delayed longer.
+/// The longest delay of a redelivery.
 const DELAY_MAX_MS: u64 = 10_000;
 
 /// The queues of one home.
@@ -49,38 +50,39 @@ pub struct Home {
     pub(super) by_subscriber: Spread<ConsumerKey>,
     pub(super) patterns: Patterns,
     pub(super) rules: Rules,
-    /// Queues that may have something to deliver.
+    /// Queues that may have messages to deliver.
     pub(super) ready_queues: VecDeque<QueueKey>,
-    /// Patterns that may have both a consumer with credit and queues that found none.
+    /// Patterns that may have both a consumer with credit and queues that wait for one.
     pub(super) unserved: VecDeque<PatternKey>,
-    /// Consumers whose credit is wanted elsewhere, each with the number of looks from which on it is not needed here.
+    /// Consumers whose credit another home has requested. Each has the value of `looked` from which on this home does
+    /// not need the credit.
     pub(super) revocations: VecDeque<(u64, ConsumerKey)>,
-    /// How often a touched queue or an unserved pattern was looked at.
+    /// The number of visits to ready queues and unserved patterns.
     pub(super) looked: u64,
     pub(super) sweep: Sweep,
     pub(super) congestion: Congestion,
     pub(super) pacing: Pacing,
-    /// How many patterns queues know of, in all.
+    /// The number of patterns that queues know, summed over all queues.
     pub(super) references: usize,
     pub(super) name_bytes: usize,
-    /// Queues, patterns and messages that were looked at since the caller last took note of it.
+    /// The number of queues, patterns and messages that were visited since the caller last reset it.
     pub visited: usize,
-    /// Where the next new queue begins its round.
+    /// The place in a pattern's ring at which the next new queue begins.
     pub(super) rotation: usize,
     pub(super) now_ms: u64,
-    /// Where messages are kept that are to survive, and the answers that wait for it.
+    /// The store of the messages that survive, and the answers that wait for it.
     pub store: Handle,
     pub(super) paging: Paging,
-    /// Some queue delivers by something other than the place.
+    /// Some queue does not deliver in the order of places.
     pub(super) picks: bool,
-    /// What is to be done by the caller, in this order.
+    /// The actions that the caller has to carry out, in this order.
     pub effects: Vec<Effect>,
-    /// What was done.
+    /// Counts of messages.
     pub counts: Counts,
 }
 
 impl Home {
-    /// A home without queues; `hasher` is the broker's.
+    /// A home without queues. `hasher` is the one that the whole broker uses.
     #[must_use]
     pub fn new(config: &Config, hasher: foldhash::fast::RandomState, store: Box<dyn Store>) -> Self {
         let store = Handle::new(store);
@@ -112,25 +114,25 @@ impl Home {
         }
     }
 
-    /// Takes over what a reload may change.
+    /// Applies the settings that a reload can change.
     pub fn reload(&mut self, config: &Config) {
         self.rules = Rules::of(config);
-        self.sweep_all(); // idle queues may have to go earlier than they were told
+        self.sweep_all(); // idle queues may have to be removed earlier
     }
 
-    /// Begins a turn, and tells the time: milliseconds since the broker's start.
+    /// Begins a turn at this time, in milliseconds since the broker's start.
     pub fn set_time(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         self.pacing.begin_turn();
     }
 
-    /// How many queues have a name; those of single subscriptions have none.
+    /// The number of queues with a name. Queues of single subscriptions have none.
     #[must_use]
     pub fn named(&self) -> usize {
         self.names.len()
     }
 
-    /// Bytes that queues, consumers and patterns occupy, about, beside the messages.
+    /// The approximate memory of queues, consumers and patterns in bytes, without the messages.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         let queues = (size_of::<Queue>() + QUEUE_BYTES) * self.queues.len() + self.name_bytes;
@@ -138,20 +140,20 @@ impl Home {
         queues + consumers + REFERENCE_BYTES * self.references + self.patterns.held_bytes()
     }
 
-    /// Messages in queues that outlive their clients.
+    /// The number of messages in queues that outlive their clients.
     #[must_use]
     pub fn held_for_later(&self) -> u64 {
         let stays = |queue: &&Queue| matches!(queue.kind, QueueKind::Work | QueueKind::Durable { .. });
         self.iter().filter(stays).map(Queue::size).sum()
     }
 
-    /// Whether some consumer subscribed to a pattern.
+    /// Whether any consumer has subscribed to a pattern.
     #[must_use]
     pub fn has_patterns(&self) -> bool {
         !self.patterns.is_empty()
     }
 
-    /// Whether [`Home::dispatch`] has something to do.
+    /// Whether [`Home::dispatch`] has work to do.
     #[must_use]
     pub fn has_work(&self) -> bool {
         !(self.ready_queues.is_empty() && self.unserved.is_empty())
@@ -159,7 +161,7 @@ impl Home {
             || self.ends_wait()
     }
 
-    /// A queue, unless it is gone.
+    /// A queue, unless it has been removed.
     #[must_use]
     pub fn queue(&self, key: QueueKey) -> Option<&Queue> {
         self.queues.get(key)
@@ -170,14 +172,14 @@ impl Home {
         self.queues.iter().map(|(_, queue)| queue)
     }
 
-    /// A queue by its name.
+    /// The queue with a name.
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<QueueKey> {
         let named = |key: QueueKey| self.queues.get(key).is_some_and(|queue| *queue.name == *name);
         self.names.find(self.hasher.hash_one(name), named)
     }
 
-    /// Adds a queue that does not exist; consumers of matching patterns consume it from now on.
+    /// Adds a queue, which must not exist. Consumers of matching patterns consume it from now on.
     pub fn create(&mut self, name: &[u8], kind: QueueKind) -> QueueKey {
         let key = self.queues.insert(Queue::new(name, kind, self.now_ms));
         self.name_bytes += name.len();
@@ -191,7 +193,7 @@ impl Home {
         key
     }
 
-    /// Whether a queue takes `count` more messages of `bytes` in all.
+    /// Whether a queue has room for `count` more messages with `bytes` in total.
     ///
     /// # Errors
     /// [`Refusal::Full`].
@@ -213,8 +215,8 @@ impl Home {
         Ok(())
     }
 
-    /// Puts a message into a queue; [`Home::check_room`] comes first. A worker topic without consumers gives it back
-    /// as [`Effect::Unmatched`]. One that has been to one keeps its place in it.
+    /// Adds a message to a queue, after the caller has called [`Home::check_room`]. A worker topic without consumers
+    /// returns it as [`Effect::Unmatched`]. A message that already has a place in a worker topic keeps it.
     pub fn enqueue(&mut self, key: QueueKey, mut message: OwnedMessage) {
         if self.is_unmatched(key) {
             self.effects.push(Effect::Unmatched(message));
@@ -239,7 +241,7 @@ impl Home {
         self.mark_ready(key);
     }
 
-    /// Puts a message into a queue ahead of all that came by [`Home::enqueue`], behind those that came this way.
+    /// Adds a message to a queue: before all that were added by [`Home::enqueue`], after those added by this function.
     pub fn enqueue_first(&mut self, key: QueueKey, mut message: OwnedMessage) {
         if let Some(queue) = self.queues.get_mut(key) {
             message.seq = queue.next_first;
@@ -252,7 +254,7 @@ impl Home {
         }
     }
 
-    /// Takes note of messages that were consumed, and of credit.
+    /// Counts consumed messages, and grants credit.
     pub fn progress(&mut self, progress: &Progress) {
         if let Some(queue) = self.queues.get_mut(progress.queue)
             && progress.settled > 0
@@ -268,7 +270,7 @@ impl Home {
         self.add_credit(progress.consumer, progress.credit);
     }
 
-    /// Drops the message that would be delivered next.
+    /// Drops the next message to be delivered.
     pub fn drop_first(&mut self, key: QueueKey) {
         if let Some(queue) = self.queues.get_mut(key) {
             let dropped = queue.pending.drop_next();
@@ -276,12 +278,12 @@ impl Home {
         }
     }
 
-    /// The life of a message has ended.
+    /// Tells the store that a message has ended.
     pub fn forget(&mut self, message: &OwnedMessage) {
         self.store.forget(message.record);
     }
 
-    /// Gives a consumer more credit.
+    /// Grants credit to a consumer.
     pub fn add_credit(&mut self, key: ConsumerKey, credit: Credit) {
         let Some(consumer) = self.consumers.get_mut(key) else { return };
         consumer.credit.messages += credit.messages;
@@ -297,7 +299,7 @@ impl Home {
         }
     }
 
-    /// Takes a message back.
+    /// Returns a message, which was delivered, to its queue.
     pub fn give_back(
         &mut self,
         key: QueueKey,
@@ -355,7 +357,7 @@ impl Home {
         }
     }
 
-    /// Sends a message to its dead-letter queue. It is kept under its old record until it is kept there.
+    /// Sends a message to its dead-letter queue. Its old record is kept until it has one there.
     fn dead_letter(&mut self, message: OwnedMessage, reason: &str) {
         match message.as_dead_letter(reason) {
             Some(mut dead) => {

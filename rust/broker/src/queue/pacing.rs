@@ -1,11 +1,11 @@
-//! Pacing: consumers on a home's own shard get no more than those on other shards.
+//! Pacing: consumers on a home's own shard get about as many messages as consumers on other shards.
 //!
-//! A consumer's credit comes back to the home with its ACK. On the home's own shard that is the turn that reads the ACK. The
-//! ACK of a consumer on another shard, and the message that follows, have to be mailed first. So where a queue always has
-//! messages, the own shard's consumers would complete up to twice as many rounds. Each queue therefore counts how far they
-//! are ahead. While they have got more than 6/5 of what the others have, one of them whose credit comes back waits for
-//! the next turns. A home without other work runs these at once. Full equality would cost more: it takes the home more and
-//! smaller turns.
+//! The ACK of a consumer returns its credit to the home. On the home's own shard this happens in the turn that reads
+//! the ACK. For a consumer on another shard, the ACK and the next message have to be mailed first. So if a queue always
+//! had messages, consumers on the own shard would get up to twice as many. Each queue therefore counts how many
+//! messages they are ahead. While they have got more than 6/5 of what the others have, a consumer on the own shard that
+//! gets credit again waits for up to two turns. A home without other work begins these turns at once. Exact equality
+//! would cost more, because the home would need more and smaller turns.
 
 use std::collections::VecDeque;
 
@@ -13,16 +13,16 @@ use super::home::Home;
 use super::types::{Consumed, Queue, Taker};
 use crate::ids::{ConsumerKey, ShardId};
 
-/// The number of turns for which a consumer waits at most.
+/// The maximum number of turns for which a consumer waits.
 const TURNS_MAX: u64 = 2;
-/// The own shard's consumers may get `SHARE_OWN` messages for each `SHARE_OTHERS` of the others.
+/// A consumer on the own shard may get `SHARE_OWN` messages for every `SHARE_OTHERS` messages of any other consumer.
 const SHARE_OWN: i64 = 6;
 const SHARE_OTHERS: i64 = 5;
-/// How far either side may be ahead, in messages to each consumer. What goes beyond is forgotten, so that a consumer
-/// that was slow for long does not have precedence for long.
+/// The maximum lead of either side that is counted, in messages for each consumer. So a consumer that was slow for a
+/// long time does not have precedence for a long time afterwards.
 const LEAD_MAX: i64 = 1000;
 
-/// The consumers that wait.
+/// The consumers that wait for those on other shards.
 #[derive(Debug, Default)]
 pub(super) struct Pacing {
     /// The shard of the home.
@@ -31,7 +31,7 @@ pub(super) struct Pacing {
     turn: u64,
     /// A consumer without credit has got some in this turn.
     has_regained: bool,
-    /// Consumers of the own shard, each with the turn at which it waits no longer.
+    /// Consumers on the own shard, each with the turn in which its wait ends at the latest.
     waiting: VecDeque<(u64, ConsumerKey)>,
 }
 
@@ -58,27 +58,28 @@ impl Pacing {
     }
 }
 
-/// How far the consumers on the home's own shard are ahead of the others of a queue.
+/// The lead of a queue's consumers on the home's own shard over its other consumers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lead {
     /// The number of consumers on the home's own shard.
     own: u32,
-    /// The messages that one of them got beyond its share, in units: see [`Queue::count_delivery`].
+    /// The number of messages that they got beyond their share, in the unit of [`Queue::count_delivery`].
     ahead: i64,
 }
 
 impl Queue {
-    /// Adds a consumer of the home's own shard.
+    /// Counts a new consumer on the home's own shard.
     pub(super) fn add_own(&mut self) {
         self.lead.own += 1;
     }
 
-    /// Removes a consumer of the home's own shard.
+    /// Counts the removal of a consumer on the home's own shard.
     pub(super) fn remove_own(&mut self) {
         self.lead.own -= 1;
     }
 
-    /// Counts a delivery; consumers of patterns are not paced.
+    /// Counts a delivery, and how it changes the lead. The shares are multiplied by the numbers of consumers, so that
+    /// the lead is an integer. Consumers of patterns are not paced.
     pub(super) fn count_delivery(&mut self, taker: Taker, is_own: bool) {
         self.in_flight += 1;
         if let Taker::Pattern(_) = taker {
@@ -91,14 +92,14 @@ impl Queue {
         self.lead.ahead = ahead.clamp(-max, max);
     }
 
-    /// Whether consumers of the home's own shard have to wait for others.
+    /// Whether consumers on the home's own shard have to wait for others.
     fn is_paced(&self) -> bool {
         self.lead.ahead > 0 && self.lead.own < self.exact && self.pending.has_next()
     }
 }
 
 impl Home {
-    /// This home on a shard, with whose consumers the others have to keep up.
+    /// This home on a shard, whose consumers wait for those on other shards.
     #[must_use]
     pub fn on(mut self, shard: ShardId) -> Self {
         self.pacing.own = Some(shard);
@@ -111,7 +112,7 @@ impl Home {
         self.pacing.has_regained
     }
 
-    /// Lets a consumer that has credit again wait if it is ahead of those on other shards. Returns whether it waits.
+    /// Makes a consumer that has credit again wait if it is ahead of those on other shards. Returns whether it waits.
     pub(super) fn pace(&mut self, key: ConsumerKey) -> bool {
         let Some(consumer) = self.consumers.get_mut(key) else { return false };
         if let Consumed::Queue(at) = consumer.consumed
@@ -125,7 +126,7 @@ impl Home {
         false
     }
 
-    /// Whether the consumer that has waited longest waits no longer.
+    /// Whether the wait of the consumer that has waited longest is over.
     pub(super) fn ends_wait(&self) -> bool {
         self.pacing.waiting.front().is_some_and(|(until, key)| {
             let queue = self.consumers.get(*key).and_then(|consumer| match consumer.consumed {
@@ -136,7 +137,7 @@ impl Home {
         })
     }
 
-    /// Puts the consumer that has waited longest back into its ring, if it waits no longer. Returns whether it does so.
+    /// Puts the consumer that has waited longest back into its ring if its wait is over. Returns whether it was over.
     pub(super) fn end_wait(&mut self) -> bool {
         if !self.ends_wait() {
             return false;

@@ -1,11 +1,11 @@
-//! A line whose messages are partly stubs: the store has these messages.
+//! A line in which some messages are stubs: only the store has these messages.
 //!
 //! ```text
 //! head (loaded) ─ loading (requested) ─ stubs ─ Pending::fresh (loaded, the newest messages)      by place
 //! ```
-//! A message can be delivered when it is loaded and no stub has a lower place. Messages that the store cannot take, that
-//! were delivered before, or that arrive before others with a lower place wait in `Pending::returned`. A stub whose message
-//! has expired leaves the line; its message is loaded only if somebody wants it (a dead-letter queue).
+//! A message can be delivered when it is loaded and no stub has a lower place. A message waits in `Pending::returned`
+//! if the store cannot take it, if it was delivered before, or if it is loaded before others with a lower place. A stub
+//! whose message has expired leaves the line. Its message is loaded only to be sent to a dead-letter queue.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::{size_of, take};
@@ -18,8 +18,8 @@ use crate::message::{self, OwnedMessage};
 /// Approximate memory of a stub while its message is requested, in bytes.
 const LOADING_BYTES: usize = size_of::<Stub>() + 16;
 
-/// How much of a queue is kept loaded, or loaded ahead of its consumers. A message is within the window if both the number
-/// and the bytes of those before it are below these limits.
+/// The part of a queue that is kept loaded, and is loaded before its consumers need it. A message is within the window
+/// if both the number and the bytes of the messages before it are below these limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     pub(super) messages: usize,
@@ -45,18 +45,18 @@ pub struct Stub {
     pub bytes: u32,
 }
 
-/// The part of a line that is in front of the newest messages.
+/// The part of a line before the newest messages.
 #[derive(Debug, Default)]
 pub struct Paged {
     head: PagedDeque<OwnedMessage>,
     head_bytes: usize,
-    /// Requested stubs by place; those that have expired may have a higher place than some in `stubs`.
+    /// Requested stubs by place. An expired one may have a higher place than some in `stubs`.
     loading: BTreeMap<u64, Stub>,
     loading_bytes: usize,
     stubs: PagedDeque<Stub>,
     /// Stubs whose messages have expired; they are no longer in the line.
     expired: VecDeque<Stub>,
-    /// The bytes of stubs that are counted as held.
+    /// The bytes of stubs in the count of held bytes.
     counted: i64,
 }
 
@@ -81,7 +81,7 @@ impl Paged {
         loading.into_iter().chain(self.stubs.front().map(|stub| stub.seq)).min()
     }
 
-    /// The last place.
+    /// The highest place.
     pub(super) fn last_place(&self) -> Option<u64> {
         let loaded = self.head.back().map(|message| message.seq);
         let loading = self.loading.keys().next_back().copied();
@@ -115,7 +115,7 @@ impl Paged {
         Some(message)
     }
 
-    /// Whether one more message behind `before` others, and behind what is loaded in front, is within the window.
+    /// Whether a message is within the window. `before` others are before it, and so are all loaded or requested bytes.
     fn has_room(&self, before: usize, window: Window) -> bool {
         before < window.messages && self.head_bytes + self.loading_bytes < window.bytes
     }
@@ -126,7 +126,7 @@ impl Paged {
         Some(stub)
     }
 
-    /// Takes any stub that is not loaded, in the order of their places.
+    /// Removes the first stub; expired ones come last.
     fn take_stub(&mut self) -> Option<Stub> {
         match self.loading.keys().next().copied() {
             Some(first) => self.take_loading(first),
@@ -142,7 +142,7 @@ impl Pending {
         self.paged.is_some()
     }
 
-    /// Messages that are held as stubs.
+    /// The number of messages that are stubs.
     #[cfg(test)]
     pub fn stubs(&self) -> usize {
         self.paged.as_ref().map_or(0, |paged| paged.stubs())
@@ -187,7 +187,7 @@ impl Pending {
         Some(message)
     }
 
-    /// Makes an ordinary line of a paged one when no stub is left and one of its ends is empty.
+    /// Converts a paged line to an ordinary one if no stub is left, and its first or its last part is empty.
     pub(super) fn close_gap(&mut self) {
         let Some(paged) = self.paged.as_deref_mut() else { return };
         if paged.stubs() > 0 {
@@ -201,8 +201,8 @@ impl Pending {
         self.paged = None;
     }
 
-    /// Replaces messages behind the window by stubs. One for which `page_out` returns no record stays loaded, beside the
-    /// line. Looks at no more than `messages_max`; returns how many of them it has taken out of the line.
+    /// Replaces messages behind the window by stubs. A message for which `page_out` returns no record stays loaded, in
+    /// `Pending::returned`. Takes out at most `messages_max` messages, and returns their number.
     pub(super) fn page_out(
         &mut self,
         window: Window,
@@ -236,7 +236,7 @@ impl Pending {
         taken
     }
 
-    /// Removes the next stub whose message has to be loaded now, to request it.
+    /// Removes and returns the next stub whose message is to be requested now.
     pub(super) fn load_next(&mut self, window: Window) -> Option<Stub> {
         let paged = self.paged.as_deref_mut()?;
         let loading = paged.loading.len();
@@ -282,7 +282,8 @@ impl Pending {
         stub.record
     }
 
-    /// Puts a requested message at its place; `None`: it cannot be read. Returns whether its queue still held its stub.
+    /// Puts a requested message at its place; `None` means that it cannot be read. Returns whether the stub still
+    /// existed.
     pub(super) fn arrive(&mut self, seq: u64, loaded: Option<OwnedMessage>) -> bool {
         let Some(paged) = self.paged.as_deref_mut() else { return false };
         let Some(stub) = paged.take_loading(seq) else { return false };
@@ -306,7 +307,7 @@ impl Pending {
         true
     }
 
-    /// Drops the message that is next, loaded or not. Returns its record.
+    /// Drops the next message, loaded or not. Returns its record.
     pub(super) fn drop_next(&mut self) -> Option<RecordId> {
         if let Some(message) = self.pop() {
             return Some(message.record);
@@ -321,7 +322,7 @@ impl Pending {
     }
 }
 
-/// The list that has a loaded message.
+/// A list of loaded messages.
 #[derive(Clone, Copy, Debug)]
 enum Side {
     Returned,

@@ -1,9 +1,9 @@
 //! Queues that do not deliver in the order of places, but by priority, by a selector of each consumer or by group.
 //!
-//! In a queue with a [`Pick`], each consumer that is next in the ring and has credit is offered the waiting messages in order.
-//! A consumer for which no message is suitable leaves the ring, so that it does not hold up others. It comes back when the
-//! queue is dispatched again: whenever a message or a consumer has come or gone. Messages behind a place that is kept for a
-//! transaction are not offered.
+//! In a queue with a [`Pick`], the next consumer in the ring that has credit is offered the pending messages in order.
+//! A consumer for which no message is suitable leaves the ring, so that it does not delay others. It returns when the
+//! queue is dispatched again, which happens whenever a message or a consumer is added or removed. Messages behind a
+//! place that is reserved for a transaction are not offered.
 //!
 //! No setting gives a queue a [`Pick`] yet; only tests do. Their implementations walk through all pending messages for
 //! each delivery; an implementation for users needs an index.
@@ -17,8 +17,8 @@ use crate::message::OwnedMessage;
 
 /// Decides which message of a queue a consumer gets next.
 pub trait Pick: Debug + Send {
-    /// The place of the message to deliver; `None` if none is suitable. `waiting` are the messages in order, without expired
-    /// ones; `is_there` tells whether this or another consumer has not left.
+    /// The place of the message to deliver; `None` if none is suitable. `waiting` contains the messages in order,
+    /// without expired ones. `is_there` tells whether a consumer still exists.
     fn pick(
         &mut self,
         consumer: ConsumerKey,
@@ -53,7 +53,7 @@ impl Home {
         self.queues.get(key).is_some_and(|queue| queue.picking.is_some())
     }
 
-    /// Delivers the messages that are picked for one consumer after the other, up to `left`.
+    /// Delivers messages that are picked for one consumer after the other, up to `left` messages.
     #[cold]
     pub(super) fn dispatch_picked(&mut self, key: QueueKey, left: &mut usize) {
         let Some(queue) = self.queues.get_mut(key) else { return };
@@ -102,7 +102,8 @@ impl Home {
         queue.pending.take(picked?)
     }
 
-    /// Removes a consumer without a suitable message from the ring; a pattern if that is so for all its consumers.
+    /// Removes a consumer without a suitable message from the ring. A pattern is removed if none of its consumers has
+    /// one.
     fn exclude(&mut self, key: QueueKey, taker: Taker, picking: &mut Picking, misses: &mut usize) {
         *misses += 1;
         let Some(queue) = self.queues.get_mut(key) else { return };
@@ -117,7 +118,8 @@ impl Home {
         }
     }
 
-    /// Makes a pattern whose consumers have changed ready again: messages may suit other consumers.
+    /// Starts a sweep of all queues after a pattern's consumers have changed: messages may be suitable for other
+    /// consumers.
     pub(super) fn pick_again(&mut self) {
         if self.picks {
             self.sweep_all();

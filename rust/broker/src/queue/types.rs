@@ -184,7 +184,7 @@ pub(super) struct Consumer {
     pub(super) is_revoked: bool,
     /// It was found without credit or on a closed shard, and is in no ring.
     pub(super) out_of_credit: bool,
-    /// It is suspended: only the opening of its shard resumes it, not credit.
+    /// It is suspended until its shard is opened or its wait for slower shards ends; credit does not resume it.
     pub(super) is_suspended: bool,
     pub(super) consumed: Consumed,
 }

@@ -1,10 +1,10 @@
-//! Hot path: appends many messages for one connection alone.
+//! Hot path: appends many messages for one connection only.
 
 use super::Outbox;
 use crate::message::chunk::{ChunkPool, Kind};
 
 impl Outbox {
-    /// Appends MESSAGEs for this connection alone. `write` writes one at a time, and returns false if there is none.
+    /// Appends MESSAGEs for this connection only. Each call of `write` writes one, or returns false if none is left.
     #[inline]
     pub fn append_messages(&mut self, pool: &mut ChunkPool, mut write: impl FnMut(&mut Vec<u8>) -> bool) {
         loop {

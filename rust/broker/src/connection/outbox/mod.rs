@@ -65,7 +65,7 @@ pub struct Outbox {
     taken: u64,
     /// Bytes that the socket took and holds back; they do not count as written.
     held: usize,
-    /// Tracked frames.
+    /// Positions of frames whose writing is to be reported.
     write_markers: WriteMarkers,
 }
 
