@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# Python 3.10 has no TOML reader of its own; there, pytest brings tomli along.
+# Python 3.10 has no TOML reader; with it, pytest installs tomli.
 toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 ROOT = Path(__file__).resolve().parent.parent

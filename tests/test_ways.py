@@ -101,7 +101,7 @@ class Step(NamedTuple):
 
 
 def path(file: str) -> Path:
-    """Where a file of a way stands: `proto/…` in the protocol crate, all others in the broker."""
+    """The path of a file of a way: `proto/…` is in the protocol crate, all others are in the broker."""
     crate, rest = ("proto", file[len("proto/") :]) if file.startswith("proto/") else ("broker", file)
     return ROOT / "rust" / crate / "src" / rest
 

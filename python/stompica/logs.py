@@ -102,7 +102,7 @@ def _report(target: logging.Logger, record: Record) -> None:
 
 
 class StderrSink:
-    """Prints records, as `text` or `json`; stops for good once the descriptor is closed."""
+    """Prints records, as `text` or `json`; stops permanently once the descriptor is closed."""
 
     def __init__(self, log_format: str, descriptor: int = 2) -> None:
         self._descriptor = descriptor

@@ -46,7 +46,7 @@ def test_what_is_part_of_a_total_names_it() -> None:
 
 
 def test_parts_add_up_to_the_totals_they_name() -> None:
-    """Of a broker at rest, which says so of itself."""
+    """A broker at rest reports the totals too; the sums of the parts are equal to them."""
     found: dict[str, float] = {}
     parts: dict[str, float] = {}
 

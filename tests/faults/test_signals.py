@@ -230,7 +230,7 @@ def test_publishers_that_wait_for_memory_do_not_delay_the_close_of_others(start_
 
 
 def test_a_slow_consumer_does_not_delay_the_close_of_others(start_broker: StartBroker) -> None:
-    """More is due to it than it can read within `drain`, and its policy does not cut it off in that time."""
+    """Its pending bytes take longer to read than `drain`, and its policy does not cut it off in that time."""
     broker = start_broker(drain="4s", outbox_limit="64KiB", slow_consumer="block:1h")
     ended = threading.Event()
     with (

@@ -57,7 +57,7 @@ def generate(seed: int, length: int, *, timeouts: bool = False) -> list[Step]:
 
 
 def shrink(steps: list[Step], fails: Callable[[list[Step]], bool]) -> list[Step]:
-    """Returns a shorter list that still fails: leaves out chunks, first halves, at last single steps."""
+    """Returns a shorter list that still fails. Removes chunks: halves first, single steps last."""
     size = len(steps) // 2
     while size:
         at = 0

@@ -13,8 +13,9 @@ class LossDetector:
     """Tells when the broker has noticed that a client is lost.
 
     `client` holds one message of each of many queues, and `watcher` consumes from all of them too: when `client` is
-    lost, the messages come to `watcher`. A queue lives on one of the broker's shards, and each shard hears of the
-    loss by itself; so many queues make sure (but for one chance in a million with four shards) that all have heard.
+    lost, `watcher` receives the messages. Each queue is on one of the broker's shards, and each shard learns of the
+    loss separately. There are enough queues that each of four shards has at least one, except with a probability of
+    one in a million.
     Both clients must have nothing else to read while this is set up.
     """
 

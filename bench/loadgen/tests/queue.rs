@@ -20,7 +20,7 @@ fn fault(name: &str, workload: &str, wrong: Wrong) -> String {
     result["fault"].as_str().unwrap_or_else(|| panic!("no fault was noticed: {result}")).to_owned()
 }
 
-/// A run with so many consumers that acknowledge each message fails, and the fault contains this text.
+/// A run with this many consumers that acknowledge each message fails, and the fault contains this text.
 fn expect_fault(name: &str, connections: usize, wrong: Wrong, text: &str) {
     let fault = fault(name, &format!("{INDIVIDUAL}\nconnections = {connections}"), wrong);
     assert!(fault.contains(text), "{fault}");

@@ -22,7 +22,7 @@ from stompica.recording.run import RUN_FILE, TEMPORARY, RecordingError, RunInfo,
 from stompica.recording.schema import TABLES, Table
 
 ROWS_MAX = 1_000_000
-"""Rows of one table held in memory; when there are as many, they are written to a file."""
+"""Maximum number of rows of one table in memory; then they are written to a file."""
 
 _DELTA = ("at_us", "latency_us")
 

@@ -132,7 +132,7 @@ def test_several_messages_return_in_their_order(client: Clients, strict: BrokerP
 
 
 def test_the_delay_doubles_with_each_failure(client: Clients, shared_broker: StartBroker, queue: str) -> None:
-    """Two messages get a NACK at the same moment, one its first, the other its second: the first one comes first."""
+    """Two messages get a NACK at the same time. The one that got its second NACK is delivered later."""
     wire = client(to=shared_broker(redelivery_delay=100))
     wire.subscribe(queue, ack="client-individual")
     wire.send(frames.send(queue, "0"))

@@ -1,4 +1,4 @@
-"""NACK with `requeue:false`, by which RabbitMQ's clients reject a message for good: docs/behaviour.md, section 7."""
+"""NACK with `requeue:false`, by which RabbitMQ's clients reject a message finally: docs/behaviour.md, section 7."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def test_a_connection_lost_around_commit_leaves_all_or_nothing(client: Clients, 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_all_messages_of_a_transaction_become_visible_together(client: Clients, queue: str, version: str) -> None:
-    """When one queue's consumer has its message, the other queues have theirs, in front of later messages."""
+    """When one queue's consumer has its message, the other queues have theirs, before later messages."""
     publisher, consumer, other = (client(version) for _ in range(3))
     for number in range(100):
         one, two = (f"{queue}/{number}/{name}" for name in "ab")

@@ -308,7 +308,7 @@ fn meet(fixture: &mut Fixture, key: ConnKey, obstruct: impl FnOnce(&mut Fixture)
     fixture.commits.held.front().and_then(|applying| applying.wait_reason).expect("it waits")
 }
 
-/// Continues a COMMIT that waited for something that is over.
+/// Continues a COMMIT whose reason to wait no longer exists.
 fn go_on(fixture: &mut Fixture, key: ConnKey, wait_reason: WaitReason) {
     let base = &mut **fixture;
     assert!(!wait_reason.stands(&base.turn, &base.connections, &base.deliveries, &base.peers));

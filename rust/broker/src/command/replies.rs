@@ -42,7 +42,7 @@ impl Owners<'_> {
         Ok(())
     }
 
-    /// Replaces the implicit subscriptions to this temporary queue, or to all that match this pattern, by an explicit
+    /// Replaces the implicit subscriptions to this temporary queue, or to all that match this pattern, with an explicit
     /// one.
     pub(super) fn leave_answers(&mut self, key: ConnKey, destination: &[u8]) {
         let Some(own) = self.connections.table.get_mut(key).and_then(|conn| conn.temporary.as_mut()) else {

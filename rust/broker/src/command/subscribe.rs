@@ -185,7 +185,7 @@ impl Owners<'_> {
             }
         };
         if wanted.id.is_none() {
-            // Stored under the name that its owner uses, since the destination may be a temporary one.
+            // Its id is the name that the client uses, because the destination may be a temporary one.
             self.router.subscriptions[found.index as usize].id = wanted.name().into();
         }
         self.list_subscription(key, wanted.name(), found.index);

@@ -29,7 +29,7 @@ impl std::error::Error for ConfigError {}
 /// One setting as the user wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// The name or an alias, in any case.
+    /// The name or an alias, in upper or lower case.
     pub key: String,
     /// The value as text.
     pub value: String,

@@ -81,7 +81,7 @@ impl Connections {
         }
     }
 
-    /// These shards may still refuse something that a connection asked for without a RECEIPT.
+    /// These shards may still refuse a request that a connection sent without a RECEIPT.
     pub fn may_be_refused_by(&mut self, key: ConnKey, shards: u64) {
         if let Some(conn) = self.table.get_mut(key) {
             conn.answers.may_be_refused_by(shards);

@@ -157,7 +157,7 @@ mod tests {
         assert!(told(&mut connections, &mut turn, keys[0]).starts_with("HTTP/1.1 101"));
     }
 
-    /// The answer to a connection that begins with these bytes, with the frames of its end.
+    /// The answer to a connection that begins with these bytes, and the frames that end it.
     fn answered(request: &str, is_draining: bool) -> String {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         let conn = connections.table.get_mut(keys[0]).expect("an open connection");

@@ -9,7 +9,7 @@ use super::conn::{Conn, Transport};
 
 /// Spare capacity after kept input that is not worth freeing.
 const SLACK_BYTES: usize = 256 << 10;
-/// The beginning of a frame up to this size is copied in front of the next read.
+/// The beginning of a frame up to this size is copied before the bytes of the next read.
 const SHORT_BYTES: usize = 1024;
 
 /// The input of one connection.
@@ -116,7 +116,8 @@ impl Input {
 }
 
 impl Conn {
-    /// The beginning of a STOMP frame that is kept, if it is short enough to be copied in front of the next read.
+    /// The beginning of a STOMP frame that is kept, if it is short enough to be copied before the bytes of the next
+    /// read.
     #[must_use]
     pub fn short_rest(&self) -> &[u8] {
         match self.protocol.transport {

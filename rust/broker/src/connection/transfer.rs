@@ -26,7 +26,7 @@ const PACED_FLUSHES: usize = 32;
 /// The result of a read into the shard's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// Bytes to decode, including a kept rest in front of the new ones.
+    /// Bytes to decode: a rest that was kept, if any, and the new ones.
     pub len: usize,
     /// The socket has nothing more for now.
     pub is_drained: bool,

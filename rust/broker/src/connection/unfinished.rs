@@ -26,11 +26,11 @@ use super::{Connections, READ_BYTES};
 use crate::ids::ConnKey;
 use crate::turn::Turn;
 
-/// The time that one frame may arrive alone while others wait,
+/// The maximum turn of a frame: for this long it alone may be received while others wait.
 const TURN_MS: u64 = 1000;
-/// unless none of its bytes have come for this long,
+/// The turn of a frame ends early if none of its bytes arrive for this long.
 const SILENCE_MS: u64 = 20;
-/// or it is slower than this number of bytes per millisecond afterwards.
+/// After that time, the turn of a frame also ends if it is slower than this, in bytes per millisecond.
 const PACE_BYTES: u64 = 1 << 10;
 /// A connection that has sent nothing for this long is refused when there is too much unfinished input.
 const STALLED_MS: u64 = 10_000;

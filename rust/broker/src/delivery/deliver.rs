@@ -254,7 +254,7 @@ impl Owners<'_> {
 
     /// Encodes a message for one member of a group, directly into its outbox.
     pub fn deliver_to_one(&mut self, message: &Message<'_>, index: GroupIndex, member: Member) {
-        // References to each owner: through `self`, their addresses would be loaded for every access.
+        // Each owner is borrowed once: through `self`, its address would be loaded at every access.
         let Owners { turn, router, connections, deliveries, .. } = self;
         let (turn, connections) = (&mut **turn, &mut **connections);
         let suffixes = &mut deliveries.suffixes;

@@ -188,7 +188,7 @@ impl Owners<'_> {
         };
         pulls.gone += listed.count_ones() as usize;
         if 2 * pulls.gone < pulls.requests.len() || pulls.gone == 0 {
-            return; // otherwise many ends in a row would walk the list each time
+            return; // otherwise each of many consecutive ends would walk the list
         }
         self.turn.budget.visit(pulls.requests.len());
         let router = &mut self.router;

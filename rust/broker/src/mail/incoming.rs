@@ -82,7 +82,7 @@ impl Incoming {
         self.notes.is_some() || !self.mails.is_empty()
     }
 
-    /// Whether there is, or may be, mail to read without an event of the poll.
+    /// Whether there may be mail to read although the poll reports no event.
     pub(crate) fn has_work(&self) -> bool {
         self.is_waiting() || self.is_late
     }

@@ -49,7 +49,7 @@ impl Home {
         self.consumer_of(subscriber).is_some()
     }
 
-    /// The source that a subscription consumes here.
+    /// The consumer that a subscription has in this home.
     pub(super) fn consumer_of(&self, subscriber: Subscriber) -> Option<ConsumerKey> {
         self.by_subscriber.find(self.hasher.hash_one(subscriber), |key| {
             self.consumers.get(key).is_some_and(|consumer| consumer.subscriber == subscriber)

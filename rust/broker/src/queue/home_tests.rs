@@ -57,7 +57,7 @@ fn message(name: &str, id: usize, len: usize) -> OwnedMessage {
     })
 }
 
-/// A home with a dead-letter queue of so many messages, which expire then.
+/// A home with a dead-letter queue of this many messages, which expire at these times.
 fn with_expiring(count: usize, expires_ms: impl Fn(usize) -> u64) -> (Home, QueueKey) {
     let mut home = home();
     let queue = home.create(b"/queue/dlq/a", QueueKind::Work);
@@ -509,7 +509,7 @@ fn a_store_forgets_each_message_once_however_the_message_ends() {
     );
 }
 
-/// Puts a message into each of so many queues, one after another. Returns how many each consumer gets.
+/// Adds one message to each of this many queues, one after another. Returns how many each consumer gets.
 fn deliveries_of_queues(home: &mut Home, queues: usize, consumers: usize) -> Vec<usize> {
     let mut counts = vec![0; consumers];
     for number in 0..queues {

@@ -201,8 +201,8 @@ impl Pending {
         self.paged = None;
     }
 
-    /// Replaces messages behind the window by stubs. A message for which `page_out` returns no record stays loaded, in
-    /// `Pending::returned`. Takes out at most `messages_max` messages, and returns their number.
+    /// Replaces messages behind the window with stubs. A message for which `page_out` returns no record stays loaded,
+    /// in `Pending::returned`. Takes out at most `messages_max` messages, and returns their number.
     pub(super) fn page_out(
         &mut self,
         window: Window,

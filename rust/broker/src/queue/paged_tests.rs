@@ -19,7 +19,7 @@ fn message(seq: u64, expires_ms: u64, len: usize) -> OwnedMessage {
     owned
 }
 
-/// A line of so many short messages, paged out.
+/// A line of this many short messages, paged out.
 fn line(count: u64) -> Pending {
     let mut pending = Pending::default();
     (1..=count).for_each(|seq| _ = pending.push(message(seq, 0, 1)));
@@ -229,7 +229,7 @@ impl Model {
         assert!(self.waiting.insert(message.seq, (message.size(), message.expires_ms)).is_none());
     }
 
-    /// One message has left the line for good.
+    /// One message has left the line finally.
     fn end(&mut self, seq: u64) {
         assert!(self.waiting.remove(&seq).is_some() && self.ended.insert(seq), "{seq} ends twice");
     }

@@ -91,7 +91,7 @@ impl Fixture {
         panic!("no RECEIPT");
     }
 
-    /// Replaces the holder by a new consumer; returns what it receives.
+    /// Replaces the holder with a new consumer; returns what it receives.
     fn next_consumer(&mut self) -> Vec<usize> {
         self.holder = self.broker.connect(0).expect("sockets");
         self.holder.write_all(&[CONNECT, SUBSCRIBE].concat()).expect("room");

@@ -98,8 +98,8 @@ fn acknowledge(client: &mut Client, acknowledged: &mut usize) {
     client.send(acks.concat().as_bytes());
 }
 
-/// The number of messages that two consumers of a queue acknowledge, one at its home and one on another shard, while the home
-/// runs so many turns for each turn of the other shard.
+/// The number of messages that two consumers of a queue acknowledge, one at its home and one on another shard, while
+/// the home runs this many turns for each turn of the other shard.
 fn shares(home_turns: usize) -> [usize; 2] {
     let mut broker = broker(config(2));
     let name = names_at_home(&broker, "/queue/", 0).next().expect("one of two");

@@ -43,7 +43,7 @@ fn publish(
     assert_eq!(receipts(client), before + 1, "the publisher is paused");
 }
 
-/// Lets the broker and clients go on until one of them has received so many messages.
+/// Lets the broker and clients go on until one of them has received this many messages.
 fn receive(broker: &mut SimulatedBroker, client: &mut Client, count: usize) -> Vec<usize> {
     for _ in 0..100_000 {
         if client.bodies.len() >= count {

@@ -26,7 +26,7 @@ fn publish(broker: &mut SimulatedBroker, publisher: &mut Client, numbers: std::o
     exchange(broker, publisher);
 }
 
-/// A consumer with so much prefetch that acknowledges nothing.
+/// A consumer with this `prefetch-count` that acknowledges nothing.
 fn holder(broker: &mut SimulatedBroker, destination: &str, credit: usize) -> Client {
     let mut client = connect(broker, 0);
     let head =
@@ -40,7 +40,8 @@ fn unsubscribe(client: &mut Client) {
     client.send(b"UNSUBSCRIBE\nid:0\n\n\0");
 }
 
-/// A broker, the publisher of its messages, and their only consumer, which had a number of them in flight and unsubscribes.
+/// A broker, the publisher of its messages, and their only consumer, which had a number of them in flight and
+/// unsubscribes.
 fn requeuing(credit: usize) -> (SimulatedBroker, Client, Client) {
     let mut broker = broker(config());
     let mut publisher = connect(&mut broker, 0);

@@ -37,8 +37,8 @@ pub(crate) const DELIVERIES_MAX: usize = TURN_ENCODED_MAX / 64;
 /// Maximum work that shards post to another shard before it has routed it, in deliveries of messages with very many
 /// recipients there.
 pub(crate) const FAN_OUT_WORK_MAX: usize = TURN_DELIVERIES_MAX;
-/// Maximum of subscriptions added, removed, or reported as full or no longer full in one turn. Those of one
-/// connection are never split.
+/// The maximum number of subscriptions that are added, removed, or reported as full or no longer full in one turn.
+/// Those of one connection are never split.
 const TURN_CHANGED_MAX: usize = 8000 / SHORTER;
 /// Bytes of input or of a body that count as one visit.
 const VISIT_BYTES: usize = 512;
@@ -169,8 +169,8 @@ impl Budget {
         self.visited
     }
 
-    /// Counts copies of one message, of so many bytes in total. Copying takes half the time of encoding, system calls
-    /// included.
+    /// Counts copies of one message, with this many bytes in total. Copying takes half the time of encoding, system
+    /// calls included.
     #[inline]
     pub(crate) fn copy(&mut self, copies: usize, bytes: usize) {
         self.deliveries += copies;

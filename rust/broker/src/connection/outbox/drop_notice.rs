@@ -21,7 +21,7 @@ pub fn with_drop_notice(frame: &[u8], count: u32) -> Vec<u8> {
     copy
 }
 
-/// Length of the WebSocket header in front of a server's frame; 0 for plain STOMP, whose first byte is a letter.
+/// Length of the WebSocket header before a server's frame; 0 for plain STOMP, whose first byte is a letter.
 fn websocket_header_len(frame: &[u8]) -> usize {
     match frame {
         [first, ..] if first & 0x80 == 0 => 0,

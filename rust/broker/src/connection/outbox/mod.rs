@@ -250,8 +250,8 @@ impl Outbox {
             && used < pinned / 4
         {
             let copy = pool.open();
-            // The byte in front of it is copied, too: at offset 0 of a chunk a whole frame begins, and a cut would
-            // take the rest of this one for a frame.
+            // The byte before it is copied, too: at offset 0 of a chunk, a cut would treat the rest of this frame as a
+            // whole frame.
             let (before, end) = pool.copy(first.chunk, first.start - 1, first.end, copy);
             pool.release(first.chunk);
             let start = before + 1;
