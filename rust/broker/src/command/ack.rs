@@ -12,8 +12,7 @@ use stompica_proto::{Frame, ProtocolError, Version};
 use super::Owners;
 use crate::connection::flow::Flow;
 use crate::connection::transaction::Operation;
-use crate::ids::ConnKey;
-use crate::ids::SubscriptionKey;
+use crate::ids::{ConnKey, ShardId, SubscriptionKey};
 use crate::message::options;
 use crate::message::options::Verdict;
 use crate::queue::consumer_state::{ConsumerState, Retries};
@@ -101,6 +100,11 @@ impl Owners<'_> {
             }
             if is_continued {
                 self.queues.home.store.began_before();
+                if verdict != Verdict::Accepted {
+                    // Dead letters of earlier turns may be at any home.
+                    let shards = (0..self.turn.shards).map(|at| ShardId(at as u8));
+                    self.queues.home.store.concern(shards.fold(0, |bits, shard| bits | shard.bit()));
+                }
             }
         }
         self.receipt(key, receipt);

@@ -54,6 +54,7 @@ impl Owners<'_> {
                 }
                 Operation::Send(message, retain) => {
                     let going = self.apply_send(message, retain, place, applying);
+                    applying.has_fanned_out |= going.is_some();
                     applying.wait_reason = going.map(WaitReason::FanOut);
                 }
             }
@@ -161,10 +162,13 @@ impl Owners<'_> {
     /// Sends every home the messages of its part, and lets the connection continue. The RECEIPT waits for the homes and
     /// for the stores.
     fn conclude(&mut self, applying: Box<Applying>) {
-        let Applying { key, token, receipt, out, transaction, concerned, .. } = *applying;
+        let Applying { key, token, receipt, out, transaction, concerned, has_fanned_out, .. } = *applying;
         self.queues.home.store.begin();
         if let Some(transaction) = transaction {
             self.queues.home.store.end_transaction(transaction);
+        }
+        if has_fanned_out {
+            self.queues.home.store.began_before();
         }
         let own = if self.queues.home.store.has_written() { self.turn.id.bit() } else { 0 };
         let homes = out.iter().fold(0, |bits, (home, _)| bits | home.bit());

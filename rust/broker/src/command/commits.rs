@@ -64,6 +64,8 @@ pub(crate) struct Applying {
     pub(crate) transaction: Option<TransactionId>,
     /// Other shards whose stores have to have what it published, a bit for each.
     pub(crate) concerned: u64,
+    /// A message went on to subscriptions in later turns; the calls of the store for these are not in the record.
+    pub(crate) has_fanned_out: bool,
 }
 
 /// The reason why a COMMIT waits while it is being applied.
@@ -125,6 +127,7 @@ impl Applying {
             places,
             transaction,
             concerned,
+            has_fanned_out: false,
         }
     }
 

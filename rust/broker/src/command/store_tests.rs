@@ -2,12 +2,14 @@
 
 use super::fixture::{Fixture, RECEIPT, config};
 use crate::connection::Effect;
+use crate::connection::flow::Flow;
 use crate::delivery::fixture::{OTHER, OWN};
 use crate::ids::ConnKey;
 use crate::queue::mail::{AnswerNote, HomeNote, Note};
 use crate::requester::Requester;
 use crate::store::double::Journal;
 use crate::store::handle::Handle;
+use crate::turn::budget::Budget;
 
 /// A shard with a store, and a client.
 fn fixture() -> (Fixture, Journal, ConnKey) {
@@ -127,4 +129,37 @@ fn the_receipt_of_an_ack_waits_until_the_message_is_forgotten() {
     journal.save_all();
     answer_saved(&mut fixture);
     assert_eq!(fixture.sent_to(key), RECEIPT);
+}
+
+#[test]
+fn a_nack_of_several_turns_waits_for_the_homes_of_all_its_deliveries() {
+    let (mut fixture, journal, key) = fixture();
+    let queue = fixture.name_at(OWN, "/queue/");
+    fixture.send(key, &format!("SUBSCRIBE\nid:s\ndestination:{queue}\nack:client\n\n"));
+    for _ in 0..300 {
+        send(&mut fixture, key, &queue, "");
+    }
+    let sent = fixture.sent_to(key);
+    journal.save_all();
+    answer_saved(&mut fixture);
+    let last = sent.rsplit_once("\nack:").expect("a delivery").1.lines().next().expect("an id").to_owned();
+    let subscription = fixture.subscription(key, "s");
+    let consumer = fixture.queues.consumers.get_mut(subscription).expect("it consumes");
+    // The older ones came from the other shard, as those of a pattern may.
+    let mut held = std::mem::take(&mut consumer.unacked);
+    let mut number = 0;
+    while let Some(mut taken) = held.pop() {
+        number += 1;
+        if number <= 256 {
+            taken.origin.home = OTHER;
+        }
+        consumer.unacked.push(number, 0, 0, taken.origin, taken.message);
+    }
+    let nack = format!("NACK\nid:{last}\nreceipt:r\n\n");
+    fixture.turn.budget.visit(usize::MAX / 2);
+    assert_eq!(fixture.handle(key, &nack), Flow::Later);
+    fixture.turn.budget = Budget::default();
+    fixture.notes_to_other();
+    assert_eq!(fixture.handle(key, &nack), Flow::Done);
+    round_trip(&mut fixture).answered();
 }

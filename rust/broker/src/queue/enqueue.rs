@@ -143,6 +143,10 @@ impl Owners<'_> {
                 if message.seq == 0 && destination.kind == Kind::WorkerTopic {
                     message.seq = self.queues.stale.next_arrival();
                 }
+                if message.persistent && message.is_expired(self.turn.now_ms) {
+                    // It may become a dead letter at the end of the frame.
+                    self.queues.home.store.concern(self.turn.id.bit());
+                }
                 self.queues.home.enqueue(key, message);
             }
             Ok(None) => self.unmatched(message),

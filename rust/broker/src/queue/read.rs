@@ -85,6 +85,9 @@ impl Owners<'_> {
     /// Answers a frame, once the store has everything that the current note has caused.
     pub(super) fn answer(&mut self, requester: Requester, outcome: Result<(), (ProtocolError, Offender)>) {
         match outcome {
+            Ok(()) if self.queues.home.store.take_concerned() != 0 => {
+                self.notes.tell(self.turn.id, AnswerNote::RoundTrip(requester, None));
+            }
             Ok(()) if self.queues.home.store.has_written() => self.queues.home.store.hold(requester, 0),
             outcome => self.notes.answer(requester, outcome),
         }

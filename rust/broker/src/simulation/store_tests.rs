@@ -275,3 +275,85 @@ fn a_nack_waits_for_the_store_of_the_dead_letter() {
         assert!(client.has_all_receipts(), "home {home}, letter's {home_of_letter}: it waits forever");
     }
 }
+
+#[test]
+fn a_commit_waits_for_a_fan_out_that_goes_on_after_it_began() {
+    const SUBSCRIPTIONS: usize = 30;
+    let (mut broker, journal, mut client) = world(Config::default());
+    let durable = names_at_home(&broker, "durable\n\nd", 0).next().expect("one of two");
+    let durable = durable.trim_start_matches("durable\n\n");
+    for at in 0..SUBSCRIPTIONS {
+        client.send(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0").as_bytes());
+    }
+    exchange(&mut broker, &mut client);
+    let subscribe = format!("SUBSCRIBE\nid:d\ndestination:/topic/a\ndurable-subscriber-name:{durable}\n\n\0");
+    client.send(format!("{subscribe}UNSUBSCRIBE\nid:d\n\n\0BEGIN\ntransaction:t\n\n\0").as_bytes());
+    let body = "x".repeat(60_000);
+    client.send(format!("SEND\ndestination:/topic/a\npersistent:true\ntransaction:t\n\n{body}\0").as_bytes());
+    exchange(&mut broker, &mut client);
+    assert!(journal.calls().is_empty());
+    let number = client.expect_receipt();
+    client.send(format!("COMMIT\ntransaction:t\nreceipt:{number}\n\n\0").as_bytes());
+    exchange(&mut broker, &mut client);
+    assert_eq!(journal.calls().len(), 1);
+    assert!(!client.has_all_receipts(), "it does not wait");
+    journal.save_all();
+    exchange(&mut broker, &mut client);
+    assert!(client.has_all_receipts(), "it waits forever");
+}
+
+#[test]
+fn a_receipt_waits_for_the_dead_letter_of_a_message_that_is_expired_when_it_comes() {
+    let homes = [0, 1, 2];
+    for (home, home_of_letter) in homes.into_iter().flat_map(|home| homes.map(|letter| (home, letter))) {
+        let (mut broker, journal, _) = world(Config { writers: 3, ..Config::default() });
+        broker.advance_ms(1000);
+        let mut client = connect(&mut broker, OWN);
+        let letters: Vec<String> = names_at_home(&broker, "/queue/dlq/q", home_of_letter).take(100).collect();
+        let name = names_at_home(&broker, "/queue/q", home)
+            .find(|name| letters.contains(&name.replace("/queue/", "/queue/dlq/")))
+            .expect("a name with this home whose dead letters have that one");
+        let number = client.expect_receipt();
+        client.send(
+            format!("SEND\ndestination:{name}\npersistent:true\nexpires:1\nreceipt:{number}\n\nx\0")
+                .as_bytes(),
+        );
+        exchange(&mut broker, &mut client);
+        assert_eq!(journal.calls().len(), 1, "{:?}", journal.calls());
+        assert!(!client.has_all_receipts(), "home {home}, letter's {home_of_letter}: it does not wait");
+        journal.save_all();
+        exchange(&mut broker, &mut client);
+        assert!(client.has_all_receipts(), "home {home}, letter's {home_of_letter}: it waits forever");
+    }
+}
+
+#[test]
+fn a_commit_waits_for_the_store_of_the_dead_letter() {
+    let homes = [0, 1, 2];
+    for (home, home_of_letter) in homes.into_iter().flat_map(|home| homes.map(|letter| (home, letter))) {
+        let rejecting = Config { max_deliveries: 1, writers: 3, ..Config::default() };
+        let (mut broker, journal, mut client) = world(rejecting);
+        let letters: Vec<String> = names_at_home(&broker, "/queue/dlq/q", home_of_letter).take(100).collect();
+        let name = names_at_home(&broker, "/queue/q", home)
+            .find(|name| letters.contains(&name.replace("/queue/", "/queue/dlq/")))
+            .expect("a name with this home whose dead letters have that one");
+        let consume = format!("SUBSCRIBE\nid:0\ndestination:{name}\nack:client-individual\n\n\0");
+        client.send(format!("{consume}{}", SENT.replace("NAME", &name)).as_bytes());
+        exchange(&mut broker, &mut client);
+        journal.save_all();
+        let nacked = client.deliveries.back().expect("a delivery").0.clone();
+        let number = client.expect_receipt();
+        client.send(
+            format!(
+                "BEGIN\ntransaction:t\n\n\0NACK\nid:{nacked}\ntransaction:t\n\n\0COMMIT\ntransaction:t\nreceipt:{number}\n\n\0"
+            )
+            .as_bytes(),
+        );
+        exchange(&mut broker, &mut client);
+        assert!(journal.calls().len() > 1, "{:?}", journal.calls());
+        assert!(!client.has_all_receipts(), "home {home}, letter's {home_of_letter}: it does not wait");
+        journal.save_all();
+        exchange(&mut broker, &mut client);
+        assert!(client.has_all_receipts(), "home {home}, letter's {home_of_letter}: it waits forever");
+    }
+}
