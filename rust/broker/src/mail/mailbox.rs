@@ -170,15 +170,6 @@ impl Mailbox {
         give_back(mails);
     }
 
-    /// Adds one piece of mail; wakes the owner if the mailbox was empty.
-    pub fn post_one(&self, mail: Mail) {
-        let mut held = self.lock();
-        let wake = held.is_empty();
-        held.push(mail);
-        drop(held);
-        self.wake_if(wake);
-    }
-
     fn wake_if(&self, was_empty: bool) {
         if was_empty {
             // This fails only if the poll was dropped; then no thread waits for it.

@@ -164,7 +164,8 @@ impl Peers {
         work
     }
 
-    /// Posts the turn's batch, the notes and all other mail.
+    /// Posts the turn's batch, the notes and all other mail, together: a note may ask whether messages of the batch are
+    /// safe, and must not be read before them.
     pub fn post(&mut self, notes: &mut Notes, home: &mut Home, turn: &Turn) {
         if !self.batch.is_empty() {
             self.post_batch(turn);
@@ -186,15 +187,6 @@ impl Peers {
             self.add_frames(shard, batch.count_for(shard), turn);
             // It precedes other mail: a shard that has read `Drained` has read every message.
             self.outgoing[usize::from(shard.0)].insert(0, Mail::Batch(Arc::clone(&batch)));
-        }
-    }
-
-    /// Posts the notes that wait, in the middle of a turn. All other mail of the turn follows at its end.
-    pub fn post_notes_early(&mut self, notes: &mut Notes, home: &mut Home, turn: &Turn) {
-        self.count_deliveries(notes, home);
-        for (shard, notes) in notes.take_trays() {
-            self.count_frames(shard, &notes, turn);
-            self.mailboxes[usize::from(shard.0)].post_one(Mail::Queue(self.own, notes));
         }
     }
 

@@ -64,16 +64,16 @@ fn notes_precede_the_batch_and_both_precede_other_mail() {
 }
 
 #[test]
-fn notes_can_be_posted_before_all_other_mail_of_the_turn() {
+fn a_turn_can_post_its_mail_in_several_parts() {
     let mut world = World::new(Config { max_input_queue_size: 2, ..Config::default() });
-    world.peers.tell_all(Mail::Drained);
-    world.mail(0);
-    (0..2).for_each(|_| world.notes.tell(OTHER, HomeNote::Enqueue(OwnedMessage::new(&message()), None)));
-    world.peers.post_notes_early(&mut world.notes, &mut world.home, &world.turn);
-    assert_eq!(world.peers.busy.congested, OTHER.bit(), "their frames are counted");
-    let mails = world.post();
-    assert!(matches!(mails[..], [Mail::Queue(OWN, _), Mail::Batch(_), Mail::Drained(OWN)]), "{mails:?}");
-    world.peers.post_notes_early(&mut world.notes, &mut world.home, &world.turn);
+    for _ in 0..2 {
+        world.peers.tell_all(Mail::Drained);
+        world.mail(0);
+        world.notes.tell(OTHER, HomeNote::Enqueue(OwnedMessage::new(&message()), None));
+        let mails = world.post();
+        assert!(matches!(mails[..], [Mail::Queue(OWN, _), Mail::Batch(_), Mail::Drained(OWN)]), "{mails:?}");
+        assert_eq!(world.peers.busy.congested, OTHER.bit(), "their frames are counted");
+    }
     assert!(world.post().is_empty());
 }
 

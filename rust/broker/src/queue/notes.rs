@@ -43,7 +43,7 @@ pub enum Local {
 /// Capacity above this is freed.
 const KEPT_LOCAL: usize = 256;
 
-/// The number of reports to other homes that are worth posting before the turn ends.
+/// The number of reports to other homes for which all mail is posted before the turn ends.
 const BULK: usize = 64;
 
 /// Notes of one shard that wait.
@@ -151,7 +151,7 @@ impl Notes {
         !self.has_local() && self.trays.iter().all(Vec::is_empty)
     }
 
-    /// Whether so many reports wait that notes are worth posting before the turn ends: other homes need the credit.
+    /// Whether so many reports wait that all mail is posted before the turn ends: other homes need the credit.
     #[inline]
     #[must_use]
     pub fn has_many_reports(&self) -> bool {

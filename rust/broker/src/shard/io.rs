@@ -292,14 +292,9 @@ impl Shard {
         }
     }
 
-    /// Posts the turn's batch and all other mail.
+    /// Posts the batch and all other mail of the turn so far.
     pub(super) fn post(&mut self) {
         self.peers.post(&mut self.notes, &mut self.queues.home, &self.turn);
-    }
-
-    /// Posts the notes that wait for other shards, in the middle of a turn.
-    pub(super) fn post_notes_early(&mut self) {
-        self.peers.post_notes_early(&mut self.notes, &mut self.queues.home, &self.turn);
     }
 
     /// Handles the outboxes that this turn filled and that flushing did not relieve. Some are left to the next turn

@@ -230,7 +230,7 @@ impl Shard {
             self.serve(key);
             self.settle();
             if self.notes.has_many_reports() {
-                self.post_notes_early(); // another home waits for the credit
+                self.post(); // another home waits for the credit
             }
         }
     }

@@ -150,7 +150,7 @@ impl Shard {
         if self.queues.home.has_regained_credit() && self.queues.home.has_work() {
             self.delivery().dispatch();
             self.settle();
-            self.post_notes_early();
+            self.post();
         }
     }
 

@@ -357,3 +357,52 @@ fn a_commit_waits_for_the_store_of_the_dead_letter() {
         assert!(client.has_all_receipts(), "home {home}, letter's {home_of_letter}: it waits forever");
     }
 }
+
+#[test]
+fn a_receipt_waits_even_if_reports_to_homes_are_posted_before_the_turn_ends() {
+    const ACKS: usize = 100;
+    let (mut broker, journal, mut client) = world(Config::default());
+    let mut others: Vec<Client> = (0..8).map(|_| connect(&mut broker, OWN)).collect();
+    let durable = names_at_home(&broker, "durable\n\nd", 1).next().expect("one of two");
+    let durable = durable.trim_start_matches("durable\n\n");
+    let name = names_at_home(&broker, "/queue/q", 1).next().expect("one of two");
+    client.send(
+        format!(
+            "SUBSCRIBE\nid:d\ndestination:/topic/a\ndurable-subscriber-name:{durable}\n\n\0UNSUBSCRIBE\nid:d\n\n\0\
+             SUBSCRIBE\nid:0\ndestination:{name}\nack:client-individual\n\n\0"
+        )
+        .as_bytes(),
+    );
+    client.send(format!("SEND\ndestination:{name}\n\nx\0").repeat(ACKS).as_bytes());
+    exchange(&mut broker, &mut client);
+    let ids = client.received_frames().flat_map(|head| head.split(" | "));
+    let acks: String =
+        ids.filter_map(|line| line.strip_prefix("ack:")).map(|id| format!("ACK\nid:{id}\n\n\0")).collect();
+    let number = client.expect_receipt();
+    let send = format!("SEND\ndestination:/topic/a\npersistent:true\nreceipt:{number}\n\nx\0");
+    client.send(format!("{send}{acks}").as_bytes());
+    others.iter_mut().for_each(|other| other.send(format!("SEND\ndestination:{name}\n\nx\0").as_bytes()));
+    broker.turn(0);
+    // The other shard may take its mail between two posts; each begins with notes.
+    let (mut mails, mut posts) = (Vec::new(), Vec::<Vec<Mail>>::new());
+    broker.shared.mailboxes[1].take(&mut mails);
+    for mail in mails {
+        match (&mail, posts.last_mut()) {
+            (Mail::Queue(..), _) | (_, None) => posts.push(vec![mail]),
+            (_, Some(post)) => post.push(mail),
+        }
+    }
+    assert_eq!(posts.len(), 2, "{posts:?}");
+    for mut post in posts {
+        broker.shared.mailboxes[1].post(&mut post);
+        broker.turn(1);
+        broker.turn(0);
+        client.read(usize::MAX);
+    }
+    exchange(&mut broker, &mut client);
+    assert_eq!(journal.calls().len(), 1);
+    assert!(!client.has_all_receipts(), "it does not wait");
+    journal.save_all();
+    exchange(&mut broker, &mut client);
+    assert!(client.has_all_receipts(), "it waits forever");
+}
