@@ -259,7 +259,7 @@ class Model(Bounds):
             raise Violation(f"lost: {rows}")
 
     def quiescent(self) -> None:
-        """The broker is known to have nothing in transit: all that lost consumers held has been requeued."""
+        """The broker has nothing in transit. It has requeued all messages that lost consumers held."""
         tick = self.next_tick()
         for consumer in self.history:
             if consumer.over:

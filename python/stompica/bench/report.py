@@ -71,7 +71,7 @@ def _together(folders: Sequence[Path]) -> Iterator[Path]:
 
 
 def _runs(folder: Path) -> Path:
-    """The recordings of a campaign; any other folder itself."""
+    """The folder of a campaign's recordings; for any other folder, the folder itself."""
     return folder / RUNS if (folder / PLAN).is_file() else folder
 
 

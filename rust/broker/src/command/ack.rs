@@ -103,7 +103,7 @@ impl Owners<'_> {
                 if verdict != Verdict::Accepted {
                     // Dead letters of earlier turns may be at any home.
                     let shards = (0..self.turn.shards).map(|at| ShardId(at as u8));
-                    self.queues.home.store.concern(shards.fold(0, |bits, shard| bits | shard.bit()));
+                    self.queues.home.store.add_concerned(shards.fold(0, |bits, shard| bits | shard.bit()));
                 }
             }
         }

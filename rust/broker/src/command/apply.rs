@@ -150,7 +150,7 @@ impl Owners<'_> {
                     applying.out[home as usize].1.push_back(Placed { reservation, retain, message: copy });
                 }
                 if message.persistent {
-                    self.queues.home.store.concern(self.router.reach(destination).remote);
+                    self.queues.home.store.add_concerned(self.router.reach(destination).remote);
                 }
                 let retained = retain == Some(Retain::Set);
                 return self.delivery().publish_owned(message, destination, destination.home, retained);

@@ -296,8 +296,8 @@ fn an_expired_message_of_a_commit_is_not_published() {
     assert_eq!(fixture.turn.counters.expired, 1);
 }
 
-/// Lets a COMMIT of a message to a topic meet an wait_reason once it is decided. Returns the wait_reason.
-fn meet(fixture: &mut Fixture, key: ConnKey, obstruct: impl FnOnce(&mut Fixture)) -> WaitReason {
+/// Makes a COMMIT of a message to a topic wait once it is decided. Returns the reason.
+fn make_wait(fixture: &mut Fixture, key: ConnKey, obstruct: impl FnOnce(&mut Fixture)) -> WaitReason {
     fixture.handle(key, COMMIT);
     let Some(check @ Job::Check(..)) = fixture.turn.jobs.pop() else { panic!("no check") };
     fixture.proceed_with(check);
@@ -322,7 +322,7 @@ fn go_on(fixture: &mut Fixture, key: ConnKey, wait_reason: WaitReason) {
 fn a_decided_commit_waits_for_memory() {
     let mut fixture = fixture();
     let key = transaction(&mut fixture, &["/topic/a"]);
-    let wait_reason = meet(&mut fixture, key, |fixture| fixture.fill_memory(true));
+    let wait_reason = make_wait(&mut fixture, key, |fixture| fixture.fill_memory(true));
     assert!(matches!(wait_reason, WaitReason::Memory));
     assert_eq!(fixture.turn.counters.messages_in, 0);
     let applying = fixture.commits.held.pop_front().expect("it waits");
@@ -338,7 +338,7 @@ fn a_decided_commit_waits_for_a_congested_shard() {
     let mut fixture = fixture();
     fixture.subscribe_other("/topic/a");
     let key = transaction(&mut fixture, &["/topic/a"]);
-    let wait_reason = meet(&mut fixture, key, |fixture| fixture.peers.busy.congested = OTHER.bit());
+    let wait_reason = make_wait(&mut fixture, key, |fixture| fixture.peers.busy.congested = OTHER.bit());
     assert!(matches!(wait_reason, WaitReason::Mailboxes(shards) if shards == OTHER.bit()));
     fixture.peers.busy.congested = 0;
     go_on(&mut fixture, key, wait_reason);
@@ -351,7 +351,7 @@ fn a_decided_commit_waits_for_a_shard_that_is_laden_with_wide_messages() {
     fixture.subscribe_other("/topic/a");
     fixture.router.set_fan_out_size(b"/topic/a", OTHER, 64);
     let key = transaction(&mut fixture, &["/topic/a"]);
-    let wait_reason = meet(&mut fixture, key, |fixture| fixture.peers.busy.saturated = OTHER.bit());
+    let wait_reason = make_wait(&mut fixture, key, |fixture| fixture.peers.busy.saturated = OTHER.bit());
     assert!(matches!(wait_reason, WaitReason::LargeFanOut(shards) if shards == OTHER.bit()));
     fixture.peers.busy.saturated = 0;
     go_on(&mut fixture, key, wait_reason);
@@ -364,7 +364,7 @@ fn a_decided_commit_waits_for_a_full_outbox_elsewhere() {
     let key = transaction(&mut fixture, &["/topic/a"]);
     let holdup = crate::router::Holdup::Outbox;
     let wait_reason =
-        meet(&mut fixture, key, |fixture| fixture.router.set_full(b"/topic/a", OTHER, holdup, true));
+        make_wait(&mut fixture, key, |fixture| fixture.router.set_full(b"/topic/a", OTHER, holdup, true));
     assert!(matches!(wait_reason, WaitReason::SlowConsumer(_)));
     fixture.router.set_full(b"/topic/a", OTHER, holdup, false);
     fixture.connections.retry_parked(&[Pause::SlowConsumer]);
@@ -380,7 +380,7 @@ fn a_commit_waits_for_each_fan_out() {
         let body = "x".repeat(1000);
         fixture.send(key, &format!("SEND\ndestination:/topic/a\ntransaction:t\n\n{body}"));
     }
-    let wait_reason = meet(&mut fixture, key, |_| ());
+    let wait_reason = make_wait(&mut fixture, key, |_| ());
     assert!(matches!(wait_reason, WaitReason::FanOut(_)));
     assert_eq!(fixture.turn.counters.messages_in, 1);
     for published in [2, 2] {

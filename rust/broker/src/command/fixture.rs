@@ -239,7 +239,7 @@ impl Fixture {
         self.queues.home.set_time(now_ms);
         while let Some((_, due)) = self.turn.timers.pop_due(now_ms) {
             if let Due::Queue(queue) = due {
-                self.queues.home.meet(queue);
+                self.queues.home.handle_due(queue);
             }
         }
         self.settle();
@@ -319,7 +319,7 @@ impl Fixture {
 
     /// Notes to the other shard since the last call.
     pub fn notes_to_other(&mut self) -> Vec<Note> {
-        self.notes.take_trays().flat_map(|(_, notes)| notes).collect()
+        self.notes.take_outgoing().flat_map(|(_, notes)| notes).collect()
     }
 
     /// The one note to a home on the other shard.

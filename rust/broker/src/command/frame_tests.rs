@@ -160,7 +160,7 @@ fn a_frame_that_waits_is_logged_once() {
 fn arriving(fixture: &mut Fixture, head: &str) -> ConnKey {
     let key = fixture.client();
     let base = &mut **fixture;
-    base.connections.look_at_unfinished(&mut base.turn); // so that it knows its limits
+    base.connections.check_unfinished(&mut base.turn); // so that it knows its limits
     let conn = fixture.conn(key);
     conn.input.bytes = format!("{head}\n\n{}", "x".repeat(100_000)).into_bytes();
     conn.input.has_unparsed = true;

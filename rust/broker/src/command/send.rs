@@ -130,7 +130,7 @@ impl Owners<'_> {
         } else {
             going = self.delivery().publish(message, to.destination, reach);
             if options.persistent {
-                self.queues.home.store.concern(reach.remote); // durable subscriptions may have it there
+                self.queues.home.store.add_concerned(reach.remote); // durable subscriptions may have it there
             }
             // Retained messages are stored separately.
             if options.retain != Some(Retain::Set) && self.queue().waits_for_subscriber(to.destination) {

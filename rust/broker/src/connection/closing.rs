@@ -73,7 +73,7 @@ impl Connections {
         conn.life.go_on_to(Phase::Closing, turn.now_ms);
         conn.output.full_since_ms = None;
         conn.output.written_ms = turn.now_ms;
-        conn.look_at_socket(turn.now_ms);
+        conn.check_socket(turn.now_ms);
         self.queue_for_flushing(key);
         self.rearm(turn, key);
     }

@@ -114,8 +114,8 @@ impl Conn {
     }
 
     /// Updates when the peer last took some of the bytes that the system holds.
-    pub fn look_at_socket(&mut self, now_ms: u64) {
-        self.socket.look_at_untaken(now_ms);
+    pub fn check_socket(&mut self, now_ms: u64) {
+        self.socket.check_untaken(now_ms);
     }
 
     /// The last time at which the peer took bytes, as far as known.

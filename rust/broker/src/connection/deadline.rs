@@ -204,7 +204,7 @@ impl Connections {
     pub fn overdue(&mut self, turn: &Turn, key: ConnKey) -> Option<Overdue> {
         let conn = self.table.get_mut(key).filter(|conn| turn.now_ms >= conn.next_deadline(turn))?;
         if !conn.output.outbox.is_empty() {
-            conn.look_at_socket(turn.now_ms);
+            conn.check_socket(turn.now_ms);
             if turn.now_ms < conn.next_deadline(turn) {
                 return None;
             }
@@ -279,7 +279,7 @@ mod tests {
             .outbox
             .append(&mut connections.chunks, crate::message::chunk::Kind::Message, |out| out.push(0));
         conn.socket.script().untaken = 5;
-        conn.look_at_socket(100);
+        conn.check_socket(100);
         turn.now_ms = 1100;
         conn.socket.script().untaken = 4;
         assert_eq!(connections.overdue(&turn, keys[0]), None, "its peer has taken a byte");

@@ -149,7 +149,7 @@ impl Conn {
     pub fn expect_again(&mut self, now_ms: u64) {
         self.input.read_ms = now_ms;
         if let Some(state) = self.websocket() {
-            state.pulse.feel_stomp(now_ms);
+            state.pulse.note_stomp_bytes(now_ms);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::turn::Turn;
 impl Connections {
     /// Acts on an overdue deadline of a connection. Returns those that the layers above handle: a slow consumer, and
     /// a fan-out that may have waited too long.
-    pub fn meet(&mut self, turn: &mut Turn, key: ConnKey) -> Option<Overdue> {
+    pub fn handle_deadline(&mut self, turn: &mut Turn, key: ConnKey) -> Option<Overdue> {
         let mut overdue = self.overdue(turn, key);
         if overdue == Some(Overdue::HeartBeat) {
             self.control(turn, key, |out| out.push(b'\n'));
@@ -26,7 +26,7 @@ impl Connections {
             Overdue::Answers => self.give_up_answers(turn, key),
             Overdue::HeartBeat => {} // it was sent
             Overdue::Frame(allowed_ms) => self.time_out_frame(turn, key, allowed_ms),
-            Overdue::Silence => self.break_silence(turn, key),
+            Overdue::Silence => self.handle_silence(turn, key),
             Overdue::Held if self.awaits_fan_out(key) => return overdue,
             Overdue::Held => self.refuse_waiting(turn, key),
             Overdue::SlowConsumer | Overdue::Untaken => return overdue,
@@ -71,7 +71,7 @@ impl Connections {
     }
 
     /// Handles a silent client: a WebSocket one is pinged first, since a browser may have suspended its timers.
-    fn break_silence(&mut self, turn: &mut Turn, key: ConnKey) {
+    fn handle_silence(&mut self, turn: &mut Turn, key: ConnKey) {
         let now_ms = turn.now_ms;
         let Some(conn) = self.table.get_mut(key) else { return };
         let beats = *conn.protocol.session.heartbeat();
@@ -98,9 +98,9 @@ mod tests {
     use crate::connection::pausing::Pause;
 
     /// The frames that a connection is sent at its next deadline, including those of its end.
-    fn meet(connections: &mut Connections, turn: &mut Turn, key: ConnKey) -> String {
+    fn handle_deadline(connections: &mut Connections, turn: &mut Turn, key: ConnKey) -> String {
         turn.now_ms = connections.table.get(key).expect("an open connection").next_deadline(turn);
-        assert_eq!(connections.meet(turn, key), None);
+        assert_eq!(connections.handle_deadline(turn, key), None);
         if connections.table.get(key).is_some_and(|conn| !conn.life.is_open()) {
             connections.write_last(turn, key);
         }
@@ -113,7 +113,7 @@ mod tests {
         let key = connections.table.insert(Conn::connected(1, "10000,10000"));
         let mut beats = 0;
         let end = loop {
-            match meet(&mut connections, &mut turn, key) {
+            match handle_deadline(&mut connections, &mut turn, key) {
                 told if told.contains("ERROR") => break told,
                 told => beats += told.len(),
             }
@@ -127,7 +127,8 @@ mod tests {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         let conn = connections.table.get_mut(keys[0]).expect("an open connection");
         conn.protocol.transport = Transport::WebSocket(Box::new(WebSocket::new(0)));
-        let told: Vec<u32> = meet(&mut connections, &mut turn, keys[0]).chars().map(u32::from).collect();
+        let told: Vec<u32> =
+            handle_deadline(&mut connections, &mut turn, keys[0]).chars().map(u32::from).collect();
         assert_eq!(told, [0x89, 0]);
     }
 
@@ -135,12 +136,12 @@ mod tests {
     fn a_send_that_was_held_too_long_and_a_frame_that_was_not_complete_get_errors() {
         let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));
         connections.park(&mut turn, keys[0], Pause::Mailbox);
-        let told = meet(&mut connections, &mut turn, keys[0]);
+        let told = handle_deadline(&mut connections, &mut turn, keys[0]);
         assert!(told.contains("a SEND was held for publish_timeout=30000 ms"), "{told}");
         let conn = connections.table.get_mut(keys[1]).expect("an open connection");
         conn.input.keep(b"SEND\ndestination:/queue/a\n");
         conn.input.arrival.is_incomplete(true, 0, turn.now_ms);
-        let told = meet(&mut connections, &mut turn, keys[1]);
+        let told = handle_deadline(&mut connections, &mut turn, keys[1]);
         assert!(told.contains("E-FRAME-TIMEOUT") && told.contains("destination:/queue/a"), "{told}");
     }
 
@@ -151,7 +152,7 @@ mod tests {
         let fan_out = crate::collections::keyed::Key { index: 0, generation: 1 };
         connections.wait_for(&mut turn, keys[1], Question::FanOut(fan_out));
         turn.now_ms = 30_000;
-        assert_eq!(connections.meet(&mut turn, keys[0]), Some(Overdue::SlowConsumer));
-        assert_eq!(connections.meet(&mut turn, keys[1]), Some(Overdue::Held));
+        assert_eq!(connections.handle_deadline(&mut turn, keys[0]), Some(Overdue::SlowConsumer));
+        assert_eq!(connections.handle_deadline(&mut turn, keys[1]), Some(Overdue::Held));
     }
 }

@@ -61,7 +61,7 @@ impl Connections {
 
     /// Resumes reading one connection that waits for room.
     pub fn unpark(&mut self, turn: &mut Turn, key: ConnKey) {
-        if self.parking.let_go(&mut self.table, key) {
+        if self.parking.end_wait(&mut self.table, key) {
             self.try_again(turn, key);
         }
     }
@@ -140,16 +140,16 @@ impl Connections {
     }
 
     fn limits_of_answers(&self, turn: &Turn) -> OwnAnswers {
-        let own = if turn.memory.is_half_used { self.unfinished.bite() } else { usize::MAX };
+        let own = if turn.memory.is_half_used { self.unfinished.portion() } else { usize::MAX };
         OwnAnswers { all: turn.config.outbox_limit, own }
     }
 }
 
 /// The limits on the answers that wait in a connection's outbox: RECEIPTs, pongs and diagnostics.
 ///
-/// A connection is not read while it exceeds them: the limit is `outbox_limit`, or a bite while half of
-/// `memory_limit` is used, so that unread answers stop no publisher. A connection that reads none of them for as long
-/// as a slow consumer may stall is cut off like one.
+/// A connection is not read while it exceeds them: the limit is `outbox_limit`, or one portion (`unfinished.rs`) while
+/// half of `memory_limit` is used, so that unread answers stop no publisher. A connection that reads none of them for
+/// as long as a slow consumer may stall is cut off like one.
 #[derive(Clone, Copy)]
 struct OwnAnswers {
     /// Limit of all bytes in the outbox, if most of them are answers.
@@ -266,11 +266,11 @@ mod tests {
     }
 
     #[test]
-    fn while_half_of_memory_is_used_a_connection_may_have_a_bite_of_unread_answers() {
+    fn while_half_of_memory_is_used_a_connection_may_have_a_portion_of_unread_answers() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
-        connections.look_at_unfinished(&mut turn);
-        let bite = connections.unfinished.bite();
-        add_answers(&mut connections, keys[0], bite);
+        connections.check_unfinished(&mut turn);
+        let portion = connections.unfinished.portion();
+        add_answers(&mut connections, keys[0], portion);
         assert!(!connections.hold_for_answers(&mut turn, keys[0]));
         turn.memory.is_half_used = true;
         assert!(connections.hold_for_answers(&mut turn, keys[0]));

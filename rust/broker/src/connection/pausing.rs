@@ -204,7 +204,7 @@ impl Parking {
 
     /// Makes a connection wait for an answer.
     pub(super) fn ask(&mut self, conns: &mut Conns, key: ConnKey, question: Question, now_ms: u64) {
-        self.let_go(conns, key);
+        self.end_wait(conns, key);
         if let Some(conn) = conns.get_mut(key) {
             conn.wait.since_ms = conn.wait.held_since_ms.unwrap_or(now_ms);
             conn.wait.stopped_since_ms = Some(conn.wait.since_ms); // until it is known
@@ -220,7 +220,7 @@ impl Parking {
     }
 
     /// Ends a wait for room. Returns false if the connection does not wait for any.
-    pub(super) fn let_go(&mut self, conns: &mut Conns, key: ConnKey) -> bool {
+    pub(super) fn end_wait(&mut self, conns: &mut Conns, key: ConnKey) -> bool {
         let Some(wait) = conns.get_mut(key).map(|conn| &mut conn.wait) else { return false };
         let Some(Reason::Room(pause, place)) = wait.reason else { return false };
         wait.reason = None;
@@ -230,7 +230,7 @@ impl Parking {
 
     /// Ends the wait of a connection that ends itself, whatever it is for.
     pub(super) fn end(&mut self, conns: &mut Conns, key: ConnKey) {
-        self.let_go(conns, key);
+        self.end_wait(conns, key);
         if let Some(conn) = conns.get_mut(key) {
             conn.wait = Wait::default();
         }
@@ -256,7 +256,7 @@ impl Parking {
     pub(super) fn next_to_retry(&mut self, conns: &mut Conns) -> Option<ConnKey> {
         let first = Pause::ALL.iter().filter_map(|pause| self.first_to_retry(*pause)).min_by_key(|at| at.0);
         let (_, key) = first?;
-        let found = self.let_go(conns, key);
+        let found = self.end_wait(conns, key);
         debug_assert!(found, "every connection on a list waits");
         Some(key)
     }
@@ -321,7 +321,7 @@ mod tests {
         let (mut conns, keys) = connections(1);
         let (mut parking, key) = (Parking::default(), keys[0]);
         parking.ask(&mut conns, key, Question::Commit(7), 5);
-        assert!(!parking.hold(&mut conns, key, Pause::Memory, 6) && !parking.let_go(&mut conns, key));
+        assert!(!parking.hold(&mut conns, key, Pause::Memory, 6) && !parking.end_wait(&mut conns, key));
         Pause::ALL.iter().for_each(|pause| parking.retry(*pause));
         assert_eq!((parking.next_to_retry(&mut conns), parking.len()), (None, 0));
         assert!(!Parking::answered(&mut conns, key, Question::Commit(8)));
@@ -339,7 +339,7 @@ mod tests {
         for pause in Pause::ALL {
             parking.hold(&mut conns, key, pause, 1);
             texts.extend(conns.get(key).map(|conn| conn.wait.describe()));
-            parking.let_go(&mut conns, key);
+            parking.end_wait(&mut conns, key);
         }
         let fan_out = crate::collections::keyed::Key { index: 0, generation: 1 };
         for question in [Question::Commit(1), Question::FanOut(fan_out), Question::Turn(1)] {
@@ -359,7 +359,7 @@ mod tests {
     fn a_connection_that_resumed_alone_is_no_longer_on_the_list() {
         let (mut parking, mut conns, keys) = parked(&[Pause::Arriving, Pause::Memory]);
         assert_eq!(parking.first_of(&[Pause::Memory, Pause::Arriving]), Some(keys[0]));
-        assert!(parking.let_go(&mut conns, keys[0]));
+        assert!(parking.end_wait(&mut conns, keys[0]));
         parking.ask(&mut conns, keys[0], Question::Commit(1), 3);
         parking.retry(Pause::Arriving);
         assert!(!parking.has_retries());

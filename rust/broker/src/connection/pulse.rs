@@ -25,12 +25,12 @@ impl Pulse {
     }
 
     /// Records bytes of any kind: a pong is enough.
-    pub fn feel(&mut self) {
+    pub fn note_bytes(&mut self) {
         self.pinged_ms = None;
     }
 
     /// Records STOMP bytes, or that none were expected until now.
-    pub fn feel_stomp(&mut self, now_ms: u64) {
+    pub fn note_stomp_bytes(&mut self, now_ms: u64) {
         self.stomp_ms = now_ms;
     }
 
@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(pulse.deadline(&BEATS, 1_000), 21_000);
         assert!(pulse.ping(21_000) && !pulse.ping(22_000));
         assert_eq!(pulse.deadline(&BEATS, 1_000), 41_000);
-        pulse.feel();
+        pulse.note_bytes();
         assert_eq!(pulse.deadline(&BEATS, 30_000), 50_000);
     }
 
@@ -89,7 +89,7 @@ mod tests {
             assert_eq!(pulse.is_without_stomp(&beats, end_ms - 1), None, "{interval_ms}");
             assert_eq!(pulse.is_without_stomp(&beats, end_ms), Some(end_ms - 1_000), "{interval_ms}");
         }
-        pulse.feel_stomp(50_000);
+        pulse.note_stomp_bytes(50_000);
         let beats = HeartBeat { receive_ms: 9_000, send_ms: 0 };
         assert_eq!(pulse.is_without_stomp(&beats, 139_999), None);
         assert_eq!(pulse.is_without_stomp(&beats, 140_000), Some(90_000));

@@ -148,7 +148,7 @@ impl Socket {
     }
 
     /// Updates whether the peer has taken some of the bytes that the system held at the last check.
-    pub fn look_at_untaken(&mut self, now_ms: u64) {
+    pub fn check_untaken(&mut self, now_ms: u64) {
         let untaken = match &self.stream {
             Stream::Plain(stream) => untaken(stream),
             #[cfg(test)]
@@ -160,7 +160,7 @@ impl Socket {
         self.untaken = untaken;
     }
 
-    /// The last time at which the peer took bytes, as far as [`Socket::look_at_untaken`] has observed it.
+    /// The last time at which the peer took bytes, as far as [`Socket::check_untaken`] has observed it.
     #[must_use]
     pub fn taken_ms(&self) -> u64 {
         self.taken_ms
@@ -348,11 +348,11 @@ mod tests {
     fn progress_is_seen_when_the_system_holds_less_than_before() {
         let mut socket = Socket::with_room(0);
         socket.script().untaken = 9;
-        socket.look_at_untaken(5);
+        socket.check_untaken(5);
         assert_eq!(socket.taken_ms(), 0);
         socket.script().untaken = 8;
-        socket.look_at_untaken(7);
-        socket.look_at_untaken(8);
+        socket.check_untaken(7);
+        socket.check_untaken(8);
         assert_eq!(socket.taken_ms(), 7);
     }
 

@@ -91,7 +91,7 @@ impl Connections {
             if !(conn.socket.has_hung_up() && conn.wait.pause() == Some(Pause::Arriving)) {
                 return false;
             }
-            self.parking.let_go(&mut self.table, key);
+            self.parking.end_wait(&mut self.table, key);
         }
         if self.hold_for_answers(turn, key) {
             return false;
@@ -124,7 +124,7 @@ impl Connections {
                 conn.input.read_ms = turn.now_ms;
                 conn.input.read_round = round;
                 if let Some(state) = conn.websocket() {
-                    state.pulse.feel();
+                    state.pulse.note_bytes();
                 }
                 turn.counters.bytes_in += len as u64;
                 turn.counters.reads += 1;
@@ -221,7 +221,7 @@ impl Connections {
         let (flushed, written) = conn.write(&mut self.chunks, turn);
         let waits = conn.wait.is_on();
         if written > 0 && (conn.output.full_since_ms.is_some() || !conn.life.is_open() || waits) {
-            conn.look_at_socket(turn.now_ms); // its progress may be needed
+            conn.check_socket(turn.now_ms); // its progress may be needed
         }
         let mut progress = Progress {
             may_settle: written > 0 && conn.pending_writes.is_some(),
@@ -269,7 +269,7 @@ mod tests {
     fn a_short_rest_is_put_in_front_of_the_next_read() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         let mut buffer = vec![0; super::super::READ_BYTES];
-        connections.look_at_unfinished(&mut turn);
+        connections.check_unfinished(&mut turn);
         conn(&mut connections, keys[0]).input.keep(b"SE");
         come(&mut connections, keys[0], b"ND\n");
         turn.now_ms = 9;

@@ -5,11 +5,11 @@
 //!
 //! | over | effect |
 //! |---|---|
-//! | a twelfth | frames take turns to arrive, one at a time on each shard; only a *bite* of the others is read |
+//! | a twelfth | frames take turns to arrive, one at a time on each shard; only a *portion* of the others is read |
 //! | a sixth | every other turn goes to the frame that lacks the fewest bytes; connections that sent nothing for 10 s
 //! are refused |
 //! | three eighths, spare capacity included | the connections with the most input are refused, except those with two
-//! bites or less |
+//! portions or less |
 //! | a half | these are refused, too |
 
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -42,7 +42,7 @@ const SEARCH_MAX: usize = 1024;
 pub(crate) const SYNC_BYTES: i64 = 1 << 20;
 
 /// The minimum that is always read from a connection, so that small frames pass.
-pub(crate) const BITE_BYTES_MIN: i64 = 4 << 10;
+pub(crate) const PORTION_BYTES_MIN: i64 = 4 << 10;
 
 /// One shard's view of unfinished input: its own, and that of all shards.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ pub(crate) struct Unfinished {
     elsewhere: i64,
     /// `memory_limit`.
     limit: i64,
-    bite: i64,
+    portion: i64,
     /// The connection that may be read although there is too much input.
     turn: Option<ArrivalTurn>,
     /// The next turn goes to the frame with the longest wait, not to the one that lacks the fewest bytes.
@@ -94,7 +94,7 @@ impl Unfinished {
         let limit = i64::try_from(memory_limit).unwrap_or(i64::MAX);
         self.limit = limit;
         let share = limit / 64 / i64::try_from(connections.max(1)).unwrap_or(i64::MAX);
-        self.bite = share.clamp(BITE_BYTES_MIN, READ_BYTES as i64);
+        self.portion = share.clamp(PORTION_BYTES_MIN, READ_BYTES as i64);
     }
 
     /// Bytes on all shards.
@@ -108,7 +108,7 @@ impl Unfinished {
     }
 
     /// Bytes above the threshold from which taking turns is not enough; negative below it.
-    pub(super) fn crowd(&self) -> i64 {
+    pub(super) fn overload(&self) -> i64 {
         self.total() - self.limit / 6
     }
 
@@ -121,17 +121,17 @@ impl Unfinished {
     /// The amount that a connection may hold without being refused, even if all together hold too much: then others,
     /// maybe on other shards, hold more than their share.
     pub(super) fn harmless(&self) -> i64 {
-        if self.total() > self.limit / 2 { 0 } else { 2 * self.bite }
+        if self.total() > self.limit / 2 { 0 } else { 2 * self.portion }
     }
 
     /// The amount that each connection may keep when there is too much.
-    pub(super) fn bite(&self) -> usize {
-        self.bite as usize
+    pub(super) fn portion(&self) -> usize {
+        self.portion as usize
     }
 
     /// The amount that is read from a connection at a time.
     pub(super) fn read_bytes(&self, key: ConnKey) -> usize {
-        if self.is_over() && !self.has_turn(key) { self.bite as usize } else { READ_BYTES }
+        if self.is_over() && !self.has_turn(key) { self.portion as usize } else { READ_BYTES }
     }
 
     /// Whether it is the turn of this connection's frame to arrive.
@@ -182,7 +182,7 @@ impl Connections {
     /// Whether the rest of an incomplete frame may have to wait, because too much input is kept or memory is short.
     #[must_use]
     pub fn may_hold_arrival(&self, turn: &Turn, key: ConnKey) -> bool {
-        let is_long = |conn: &Conn| conn.kept_bytes() as i64 >= self.unfinished.bite;
+        let is_long = |conn: &Conn| conn.kept_bytes() as i64 >= self.unfinished.portion;
         (self.unfinished.is_over() || turn.memory.is_short)
             && self.table.get(key).is_some_and(|conn| is_long(conn) && conn.input.arrival.is_on())
     }
@@ -195,7 +195,7 @@ impl Connections {
 
     /// Lets the next frame arrive while there is too much unfinished input, and refuses connections whose frame has
     /// stalled; above the absolute limit, also those with the most input.
-    pub fn look_at_unfinished(&mut self, turn: &mut Turn) {
+    pub fn check_unfinished(&mut self, turn: &mut Turn) {
         let connections = turn.totals.connections.load(Ordering::Relaxed);
         self.unfinished.look(&turn.totals.unfinished, turn.config.memory_limit, connections);
         if !self.unfinished.is_over() {
@@ -209,14 +209,14 @@ impl Connections {
             self.unfinished.next_check_ms = turn.now_ms + CHECK_MS;
             turn.budget.visit(self.table.len() / 16);
             let stalled = self.stalled(turn.now_ms);
-            self.give_way(turn, stalled);
+            self.refuse_unfinished(turn, stalled);
             let largest = self.largest();
-            self.give_way(turn, largest);
+            self.refuse_unfinished(turn, largest);
         }
         self.let_next_arrive(turn);
     }
 
-    fn give_way(&mut self, turn: &mut Turn, chosen: Vec<(ConnKey, usize)>) {
+    fn refuse_unfinished(&mut self, turn: &mut Turn, chosen: Vec<(ConnKey, usize)>) {
         for (key, bytes) in chosen {
             let offender = self.table.get(key).map(|conn| offender_in(&conn.input.bytes)).unwrap_or_default();
             let text = format!(
@@ -261,7 +261,7 @@ impl Connections {
     fn next_to_arrive(&mut self, turn: &mut Turn) -> Option<ConnKey> {
         let unfinished = &mut self.unfinished;
         unfinished.longest_next = !unfinished.longest_next;
-        if unfinished.longest_next || unfinished.crowd() <= 0 {
+        if unfinished.longest_next || unfinished.overload() <= 0 {
             return self.parking.first_of(&[Pause::Arriving]);
         }
         let longest = turn.config.limits.message_bytes_max;
@@ -305,7 +305,7 @@ impl Connections {
     /// Connections to refuse because their frame has stalled while there is too much input, with the bytes that each
     /// keeps.
     fn stalled(&self, now_ms: u64) -> Vec<(ConnKey, usize)> {
-        if self.unfinished.crowd() <= 0 {
+        if self.unfinished.overload() <= 0 {
             return Vec::new();
         }
         let surplus = self.unfinished.total() - self.unfinished.limit / 16;
@@ -393,7 +393,7 @@ mod tests {
         shard.turn = Some(ArrivalTurn { key, since_ms: 0, bytes_before: 0 });
         assert_eq!((shard.read_bytes(key), shard.read_bytes(other)), (READ_BYTES, (1 << 20) / 100));
         shard.look(&everywhere, 64 << 20, 1_000_000);
-        assert_eq!(shard.read_bytes(other), BITE_BYTES_MIN as usize);
+        assert_eq!(shard.read_bytes(other), PORTION_BYTES_MIN as usize);
     }
 
     #[test]
@@ -438,14 +438,14 @@ mod tests {
             assert!(connections.may_hold_arrival(&turn, *key) && connections.waits_to_arrive(*key));
             connections.park(&mut turn, *key, Pause::Arriving);
         }
-        connections.look_at_unfinished(&mut turn);
-        connections.look_at_unfinished(&mut turn);
+        connections.check_unfinished(&mut turn);
+        connections.check_unfinished(&mut turn);
         assert_eq!(connections.undrained, [keys[0]], "its turn has begun");
         assert!(!connections.waits_to_arrive(keys[0]) && connections.waits_to_arrive(keys[1]));
         connections.undrained.clear();
         connections.table.get_mut(keys[0]).expect("an open connection").input.arrival.is_over();
         assert!(connections.may_let_arrive());
-        connections.look_at_unfinished(&mut turn);
+        connections.check_unfinished(&mut turn);
         assert_eq!(connections.undrained, [keys[1]]);
     }
 
@@ -460,14 +460,14 @@ mod tests {
                 |key: &&ConnKey| connections.table.get(**key).is_some_and(|conn| conn.life.ending);
             keys.iter().filter(has_ended).copied().collect::<Vec<_>>()
         };
-        connections.look_at_unfinished(&mut turn);
+        connections.check_unfinished(&mut turn);
         assert_eq!(ended(&connections), [keys[0]]);
         arrives(&mut connections, &turn, keys[2], 1900 << 10, STALLED_MS);
-        connections.look_at_unfinished(&mut turn);
+        connections.check_unfinished(&mut turn);
         assert_eq!(ended(&connections), [keys[0]], "the interval of checks is not over");
         turn.now_ms += CHECK_MS;
         connections.unfinished.turn = None;
-        connections.look_at_unfinished(&mut turn);
+        connections.check_unfinished(&mut turn);
         assert!(ended(&connections).contains(&keys[2]) && connections.input_bytes < 1 << 20);
     }
 }

@@ -37,7 +37,7 @@ impl Connections {
                 if payload.is_empty() {
                     return None;
                 }
-                state.pulse.feel_stomp(turn.now_ms);
+                state.pulse.note_stomp_bytes(turn.now_ms);
                 return Some(payload);
             }
             WsEvent::Ping(payload) => {

@@ -41,7 +41,7 @@ fn encoded_bytes(message: &Message<'_>, groups: usize) -> usize {
 impl Owners<'_> {
     /// Makes a publisher wait until its message has reached all receivers; then `requester` is answered.
     pub fn await_fan_out(&mut self, conn: ConnKey, fan_out: FanOutKey, requester: Requester) -> Flow {
-        match self.deliveries.fan_outs.attend(fan_out, conn, requester) {
+        match self.deliveries.fan_outs.await_end(fan_out, conn, requester) {
             None => self.connections.wait_for(self.turn, conn, Question::FanOut(fan_out)),
             Some(requester) => self.notes.answer(requester, Ok(())), // it is over
         }

@@ -111,7 +111,7 @@ impl Owners<'_> {
         }
         conn.output.full_since_ms = Some(now_ms);
         conn.output.stuck_since_ms = now_ms;
-        conn.look_at_socket(now_ms);
+        conn.check_socket(now_ms);
         let bytes = waiting;
         self.turn.counters.full_outboxes += 1;
         self.change_full(key, true);

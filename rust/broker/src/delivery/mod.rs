@@ -91,7 +91,7 @@ impl Owners<'_> {
     /// Requeues a message at the queue it came from.
     pub fn give_back(&mut self, origin: Origin, message: OwnedMessage, why: GivenBack) {
         if message.record != NO_RECORD && matches!(why, GivenBack::Failed { .. }) {
-            self.queues.home.store.concern(origin.home.bit()); // it may become a dead letter there
+            self.queues.home.store.add_concerned(origin.home.bit()); // it may become a dead letter there
         }
         if origin.home != self.turn.id {
             return self.notes.tell(origin.home, HomeNote::GiveBack(origin, message, why));

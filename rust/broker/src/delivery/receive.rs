@@ -294,7 +294,7 @@ impl Owners<'_> {
             None => Credit { messages: 1, bytes },
         };
         if is_replaying {
-            self.pull_soon(conn); // messages that waited for this credit may have expired, and then no write follows
+            self.pull_soon(conn); // if messages that waited for this credit have expired, no write follows
         }
         credit
     }

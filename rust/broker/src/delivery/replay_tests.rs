@@ -36,7 +36,7 @@ fn replay_two_and_pause(fixture: &mut Fixture, key: SubscriptionKey) {
 
 /// The notes to the other shard.
 fn told(fixture: &mut Fixture) -> Vec<&'static str> {
-    let notes = fixture.notes.take_trays().flat_map(|(_, tray)| tray);
+    let notes = fixture.notes.take_outgoing().flat_map(|(_, list)| list);
     notes
         .map(|note| match note {
             Note::Replay(ReplayNote::More(_)) => "more",

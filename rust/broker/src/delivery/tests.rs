@@ -140,7 +140,7 @@ fn deferred_deliveries_follow_when_a_full_outbox_has_room() {
     let conn = fixture.connect(ROOM);
     fixture.connections.wait_for(&mut fixture.turn, conn, Question::FanOut(fan_out));
     let to = AnswerTo { shard: OWN, conn, token: 7, awaited: true };
-    assert!(fixture.deliveries.fan_outs.attend(fan_out, conn, to.requester()).is_none());
+    assert!(fixture.deliveries.fan_outs.await_end(fan_out, conn, to.requester()).is_none());
     assert!(
         fixture.connections.has_deferred(conns[0]) && !fixture.connections.has_accepted_deferred(conns[0])
     );
@@ -354,7 +354,7 @@ fn homes_that_request_the_credit_of_a_pattern_get_it_in_turn() {
     consumer.shared_credit = Some(SharedCredit { available: 3, ..SharedCredit::default() });
     fixture.owners().credit_requested(OTHER, key, key);
     let granted = |fixture: &mut Fixture| -> Vec<i64> {
-        let told: Vec<Note> = fixture.notes.take_trays().flat_map(|(_, tray)| tray).collect();
+        let told: Vec<Note> = fixture.notes.take_outgoing().flat_map(|(_, list)| list).collect();
         let grants = told.iter().filter_map(|note| match note {
             Note::Home(HomeNote::CreditGrant(_, messages)) => Some(*messages),
             _ => None,
@@ -467,7 +467,8 @@ fn a_connection_that_holds_deliveries_may_send_while_memory_is_short() {
 fn the_home_of_a_remote_queue_is_asked_whether_a_send_may_pass() {
     let mut fixture = holding(800);
     let conn = fixture.connect(ROOM);
-    let asked = |fixture: &mut Fixture| fixture.notes.take_trays().map(|(_, tray)| tray.len()).sum::<usize>();
+    let asked =
+        |fixture: &mut Fixture| fixture.notes.take_outgoing().map(|(_, list)| list.len()).sum::<usize>();
     for count in [1, 0] {
         assert_eq!(pause(&mut fixture, conn, "/queue/far", 2), Some(Pause::Kept));
         assert_eq!(asked(&mut fixture), count, "the home is asked once");

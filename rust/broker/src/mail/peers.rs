@@ -192,7 +192,7 @@ impl Peers {
 
     fn post_notes(&mut self, notes: &mut Notes, home: &mut Home, turn: &Turn) {
         self.count_deliveries(notes, home);
-        for (shard, notes) in notes.take_trays() {
+        for (shard, notes) in notes.take_outgoing() {
             self.count_frames(shard, &notes, turn);
             // They precede other mail, as the batch does; so a RECEIPT for a subscription follows its messages.
             self.outgoing[usize::from(shard.0)].insert(0, Mail::Queue(self.own, notes));

@@ -145,7 +145,7 @@ impl Owners<'_> {
                 }
                 if message.persistent && message.is_expired(self.turn.now_ms) {
                     // It may become a dead letter at the end of the frame.
-                    self.queues.home.store.concern(self.turn.id.bit());
+                    self.queues.home.store.add_concerned(self.turn.id.bit());
                 }
                 self.queues.home.enqueue(key, message);
             }

@@ -374,7 +374,7 @@ impl World {
                 && at_ms <= now_ms
             {
                 self.timers.pop();
-                self.homes[home].meet(key);
+                self.homes[home].handle_due(key);
                 self.run_effects(home);
             }
             // A message that was loaded may have expired.

@@ -120,7 +120,7 @@ fn a_queue_can_request_credit_again_after_its_credit_was_revoked() {
         "the second message is pending"
     );
     home.set_time(10);
-    home.meet(queue);
+    home.handle_due(queue);
     // The first message is acknowledged. Its credit stays at the consumer's shard, for the first home that requests it:
     // this one.
     home.progress(&settled(&first[0], 0));
@@ -152,7 +152,7 @@ fn timers_do_not_accumulate_while_a_queue_is_used() {
         home.set_time(now_ms);
         while timers.peek().is_some_and(|Reverse(at_ms)| *at_ms <= now_ms) {
             timers.pop();
-            home.meet(queue);
+            home.handle_due(queue);
         }
         let mut message = message("/queue/a", step, 1);
         message.expires_ms = now_ms + 40;
@@ -177,11 +177,11 @@ fn a_queue_is_idle_from_the_expiry_of_its_last_message() {
     message.expires_ms = 2 * IDLE_MS;
     home.enqueue(queue, message);
     home.set_time(2 * IDLE_MS);
-    home.meet(queue);
+    home.handle_due(queue);
     assert_eq!(home.counts.expired, 1);
     assert!(home.queue(queue).is_some(), "it had a message a moment ago");
     home.set_time(3 * IDLE_MS);
-    home.meet(queue);
+    home.handle_due(queue);
     assert!(home.queue(queue).is_none());
 }
 
@@ -192,7 +192,7 @@ fn remaining_overdue_messages_do_not_precede_the_deadlines_of_other_queues() {
     home.effects.clear();
     let mut meets = 0;
     while home.queue(queue).is_some_and(|queue| queue.size() > 0) && meets < 10 {
-        home.meet(queue);
+        home.handle_due(queue);
         meets += 1;
         let timers = take(&mut home.effects).into_iter().filter_map(|effect| match effect {
             Effect::Timer(at_ms, _) => Some(at_ms),
@@ -216,7 +216,7 @@ fn a_nacked_message_goes_to_a_consumer_that_got_credit_in_the_same_turn() {
     let why = GivenBack::Failed { deliveries_max: u32::MAX, delay_ms: 0, credit: messages(1) };
     home.give_back(queue, first, held.remove(0).message, why);
     home.set_time(DELAY_MS);
-    home.meet(queue);
+    home.handle_due(queue);
     home.progress(&settled(&held[0], 1));
     home.dispatch(usize::MAX);
     let again = take_deliveries(&mut home);
@@ -269,7 +269,7 @@ fn the_memory_of_a_home_is_released_with_it() {
     home.give_back(queue, consumer, failed, why); // a dead letter
     home.dispatch(1);
     home.set_time(50);
-    home.meet(queue); // others expire
+    home.handle_due(queue); // others expire
     assert!(held_bytes() > before + 5000);
     let is_letter = |effect: &&Effect| matches!(effect, Effect::DeadLetter(_));
     assert!(home.effects.iter().filter(is_letter).count() > 1 && home.effects.iter().any(is_delivery));
@@ -425,7 +425,7 @@ fn messages_that_expire_together_are_dropped_in_portions() {
     let mut portions = 0;
     while home.counts.expired < 4999 {
         home.visited = 0;
-        home.meet(queue);
+        home.handle_due(queue);
         assert!(home.visited <= 300, "{} at once", home.visited);
         portions += 1;
     }
@@ -486,7 +486,7 @@ fn a_store_forgets_each_message_once_however_the_message_ends() {
     home.give_back(failed.queue, failed.consumer, failed.message, why); // dead
     home.forget(&delivered.remove(0).message); // acknowledged
     home.set_time(20);
-    home.meet(queue); // the fifth has expired
+    home.handle_due(queue); // the fifth has expired
     home.delete(queue);
     let letters = home.create(b"/queue/dlq/a", QueueKind::Work);
     for effect in take(&mut home.effects) {

@@ -20,7 +20,7 @@ impl Home {
     }
 
     /// Handles what is due for one queue: delayed messages, expired messages, and its removal if it has been idle.
-    pub fn meet(&mut self, key: QueueKey) {
+    pub fn handle_due(&mut self, key: QueueKey) {
         let Some(queue) = self.queues.get_mut(key) else { return };
         if queue.deadline_ms > self.now_ms {
             return; // an earlier timer has fired; if it were renewed as well, timers would accumulate

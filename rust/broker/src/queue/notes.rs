@@ -53,10 +53,10 @@ pub struct Notes {
     /// The sending shard.
     own: ShardId,
     /// Notes to each other shard, in order.
-    trays: Vec<Vec<Note>>,
+    outgoing: Vec<Vec<Note>>,
     /// The load of deliveries to each shard that is not counted yet, in [`Note::load`].
     deliveries: Vec<usize>,
-    /// The number of reports that were added to the trays since they were last taken.
+    /// The number of reports that were added to `outgoing` since it was last taken.
     reports: usize,
     /// Items for this shard.
     local: VecDeque<Local>,
@@ -68,7 +68,7 @@ impl Notes {
     pub fn new(own: ShardId, shards: usize) -> Self {
         Notes {
             own,
-            trays: (0..shards).map(|_| Vec::new()).collect(),
+            outgoing: (0..shards).map(|_| Vec::new()).collect(),
             deliveries: vec![0; shards],
             reports: 0,
             local: VecDeque::new(),
@@ -80,13 +80,13 @@ impl Notes {
         let note = note.into();
         match shard == self.own {
             true => self.local.push_back(Local::Note(note)),
-            false => self.trays[usize::from(shard.0)].push(note),
+            false => self.outgoing[usize::from(shard.0)].push(note),
         }
     }
 
     /// Adds a note to every shard, including this one.
     pub fn tell_everyone<N: Into<Note>>(&mut self, mut note: impl FnMut() -> N) {
-        for shard in 0..self.trays.len() {
+        for shard in 0..self.outgoing.len() {
             self.tell(ShardId(shard as u8), note());
         }
     }
@@ -101,10 +101,10 @@ impl Notes {
     /// Adds a report about deliveries to another home; consecutive reports about one consumer are merged.
     pub fn report(&mut self, home: ShardId, progress: Progress) {
         self.reports += 1;
-        let tray = &mut self.trays[usize::from(home.0)];
-        match tray.last_mut() {
+        let list = &mut self.outgoing[usize::from(home.0)];
+        match list.last_mut() {
             Some(Note::Home(HomeNote::Progress(last))) if last.is_of_same(&progress) => last.add(&progress),
-            _ => tray.push(Note::Home(HomeNote::Progress(progress))),
+            _ => list.push(Note::Home(HomeNote::Progress(progress))),
         }
     }
 
@@ -148,7 +148,7 @@ impl Notes {
     /// Whether there are no notes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        !self.has_local() && self.trays.iter().all(Vec::is_empty)
+        !self.has_local() && self.outgoing.iter().all(Vec::is_empty)
     }
 
     /// Whether so many reports wait that all mail is posted before the turn ends: other homes need the credit.
@@ -159,10 +159,10 @@ impl Notes {
     }
 
     /// Removes all notes to other shards.
-    pub fn take_trays(&mut self) -> impl Iterator<Item = (ShardId, Vec<Note>)> {
+    pub fn take_outgoing(&mut self) -> impl Iterator<Item = (ShardId, Vec<Note>)> {
         self.reports = 0;
-        let trays = self.trays.iter_mut().enumerate().filter(|(_, tray)| !tray.is_empty());
-        trays.map(|(at, tray)| (ShardId(at as u8), take(tray)))
+        let outgoing = self.outgoing.iter_mut().enumerate().filter(|(_, list)| !list.is_empty());
+        outgoing.map(|(at, list)| (ShardId(at as u8), take(list)))
     }
 
     /// The load of deliveries since the last call, for each shard with some.
@@ -189,8 +189,8 @@ mod tests {
         Progress { queue, consumer, settled: 1, settled_bytes: 10, credit }
     }
 
-    fn trays(notes: &mut Notes) -> Vec<(ShardId, Vec<Note>)> {
-        notes.take_trays().collect()
+    fn outgoing(notes: &mut Notes) -> Vec<(ShardId, Vec<Note>)> {
+        notes.take_outgoing().collect()
     }
 
     #[test]
@@ -199,19 +199,19 @@ mod tests {
         notes.tell(OTHER, HomeNote::DropStale);
         notes.report(OTHER, progress(0));
         assert!(!notes.has_local() && !notes.is_empty());
-        let taken = trays(&mut notes);
+        let taken = outgoing(&mut notes);
         assert!(matches!(
             &taken[..],
-            [(OTHER, tray)] if matches!(&tray[..], [Note::Home(HomeNote::DropStale), Note::Home(HomeNote::Progress(_))])
+            [(OTHER, list)] if matches!(&list[..], [Note::Home(HomeNote::DropStale), Note::Home(HomeNote::Progress(_))])
         ));
-        assert!(notes.is_empty() && trays(&mut notes).is_empty());
+        assert!(notes.is_empty() && outgoing(&mut notes).is_empty());
     }
 
     #[test]
     fn notes_to_the_own_shard_are_separate() {
         let mut notes = Notes::new(OWN, 2);
         notes.tell(OWN, HomeNote::DropStale);
-        assert!(notes.has_local() && trays(&mut notes).is_empty());
+        assert!(notes.has_local() && outgoing(&mut notes).is_empty());
         assert!(matches!(notes.next_local(), Some(Local::Note(Note::Home(HomeNote::DropStale)))));
         assert!(notes.next_local().is_none() && notes.is_empty());
     }
@@ -222,9 +222,9 @@ mod tests {
         for consumer in [0, 0, 1, 0] {
             notes.report(OTHER, progress(consumer));
         }
-        let settled: Vec<u64> = trays(&mut notes)
+        let settled: Vec<u64> = outgoing(&mut notes)
             .into_iter()
-            .flat_map(|(_, tray)| tray)
+            .flat_map(|(_, list)| list)
             .map(|note| if let Note::Home(HomeNote::Progress(it)) = note { it.settled } else { 0 })
             .collect();
         assert_eq!(settled, [2, 1, 1]);
@@ -240,7 +240,7 @@ mod tests {
         assert!(matches!(notes.next_local(), Some(Local::Note(Note::Answer(AnswerNote::Applied(_, 7))))));
         let error = ProtocolError::new(stompica_proto::error::Code::Memory, "no room");
         notes.answer(to(OTHER, false).requester(), Err((error, Offender::default())));
-        let taken = trays(&mut notes);
+        let taken = outgoing(&mut notes);
         assert!(matches!(taken[0].1[..], [Note::Answer(AnswerNote::Refused(_, 7, _))]));
         assert_eq!(take_lost(), 0);
     }
@@ -264,7 +264,7 @@ mod tests {
         notes.deliver(delivery);
         assert_eq!(notes.take_deliveries().collect::<Vec<_>>(), [(OTHER, load)]);
         assert_eq!(notes.take_deliveries().count(), 0);
-        assert_eq!(trays(&mut notes)[0].1[0].load(), load);
+        assert_eq!(outgoing(&mut notes)[0].1[0].load(), load);
     }
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
             notes.report(OTHER, progress(0));
         }
         assert!(notes.has_many_reports());
-        assert_eq!(trays(&mut notes).len(), 1);
+        assert_eq!(outgoing(&mut notes).len(), 1);
         (0..BULK).for_each(|_| notes.tell(OTHER, HomeNote::DropStale));
         assert!(!notes.has_many_reports(), "only reports count");
     }

@@ -87,7 +87,7 @@ impl World {
 
     /// The notes to the other shard, as text.
     fn remote(&mut self) -> Vec<String> {
-        self.notes.take_trays().flat_map(|(_, tray)| tray).map(describe).collect()
+        self.notes.take_outgoing().flat_map(|(_, list)| list).map(describe).collect()
     }
 
     fn attach(&mut self, subscriber: Subscriber, source: Source, requester: Requester) {
@@ -696,7 +696,7 @@ fn a_store_may_be_told_to_forget_a_message_before_it_is_told_to_keep_it() {
     world.tell(HomeNote::Enqueue(owned, None));
     let queue = world.find(b"/queue/a").expect("a queue");
     world.owners().dispatch_at_once(queue);
-    let delivery = world.notes.take_trays().flat_map(|(_, tray)| tray).find_map(|note| match note {
+    let delivery = world.notes.take_outgoing().flat_map(|(_, list)| list).find_map(|note| match note {
         Note::Consumer(ConsumerNote::Deliver(delivery)) => Some(delivery),
         _ => None,
     });
@@ -725,7 +725,7 @@ fn the_asking_shard_can_write_a_transaction_with_all_its_places() {
     home.owners().read(OTHER, TransactionNote::Prepare(wanted, frame_of(OTHER, 1)).into());
     home.turn.jobs.push(Job::Reserve(OTHER, 1));
     home.do_jobs();
-    let told = home.notes.take_trays().flat_map(|(_, tray)| tray).find_map(|note| match note {
+    let told = home.notes.take_outgoing().flat_map(|(_, list)| list).find_map(|note| match note {
         Note::Answer(AnswerNote::Reserved(_, 1, places)) => Some(places),
         _ => None,
     });

@@ -280,7 +280,7 @@ fn stubs_that_expire_are_forgotten_or_loaded_for_their_dead_letter_queue() {
         world.home.set_time(50);
         let mut loaded = 0;
         for _ in 0..20 {
-            world.home.meet(queue);
+            world.home.handle_due(queue);
             loaded += world.home.requested();
             world.home.take_loaded();
         }
@@ -316,7 +316,7 @@ fn a_message_that_comes_back_is_delivered_at_its_place() {
     assert_eq!(bodies(&next), [0], "the redelivery of the other one is delayed");
     assert_eq!(next[0].message.deliveries, 2);
     world.home.set_time(100);
-    world.home.meet(queue);
+    world.home.handle_due(queue);
     world.settle(&held.remove(0));
     let next = world.dispatch();
     assert_eq!(bodies(&next), [2]);

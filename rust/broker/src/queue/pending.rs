@@ -21,7 +21,7 @@ const VISIT_BYTES: usize = 1024;
 pub struct Pending {
     pub(super) fresh: PagedDeque<OwnedMessage>,
     pub(super) returned: BTreeMap<u64, OwnedMessage>,
-    /// By the time of the next check: the end of the delay, or the expiry.
+    /// Delayed messages by the time of the next check: the end of the delay, or the expiry.
     delayed: BTreeMap<(u64, u64), OwnedMessage>,
     /// The expiry of each message, except those in `delayed`.
     pub(super) expiring: BTreeSet<(u64, u64)>,

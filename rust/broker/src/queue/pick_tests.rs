@@ -179,7 +179,7 @@ fn a_message_that_was_refused_or_delayed_keeps_its_priority() {
     world.home.give_back(refused.queue, refused.consumer, refused.message, why);
     assert_eq!(world.dispatch(), to(1, &["2"]));
     world.home.set_time(100);
-    world.home.meet(world.queue);
+    world.home.handle_due(world.queue);
     world.settle();
     assert_eq!(world.dispatch(), to(1, &["1"]));
 }
@@ -194,7 +194,7 @@ fn a_message_that_has_expired_is_not_delivered() {
     world.home.set_time(10);
     world.attach(1, 9);
     assert_eq!(world.dispatch(), to(1, &["2"]));
-    world.home.meet(world.queue);
+    world.home.handle_due(world.queue);
     assert_eq!((world.home.counts.expired, world.waiting()), (1, 0));
 }
 

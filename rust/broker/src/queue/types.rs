@@ -304,7 +304,7 @@ pub enum Effect {
     CreditReturn(Subscriber, i64),
     /// The store cannot read a message of a queue.
     Unreadable(QueueKey, RecordId),
-    /// Call [`Home::meet`](super::home::Home::meet) for a queue at this time, not before; `u64::MAX`: never.
+    /// Call [`Home::handle_due`](super::home::Home::handle_due) for a queue at this time, not before; `u64::MAX`: never.
     Timer(u64, QueueKey),
 }
 

@@ -167,7 +167,7 @@ impl FanOuts {
     }
 
     /// Makes a connection wait for the end of a fan-out. Returns the requester if the fan-out is over.
-    pub fn attend(&mut self, key: FanOutKey, conn: ConnKey, requester: Requester) -> Option<Requester> {
+    pub fn await_end(&mut self, key: FanOutKey, conn: ConnKey, requester: Requester) -> Option<Requester> {
         let Some(fan_out) = self.table.get_mut(key) else { return Some(requester) };
         fan_out.publisher = Some(Publisher { conn, requester });
         None
@@ -258,7 +258,7 @@ mod tests {
     fn a_fan_out_is_over_when_its_cursor_is_at_the_end_and_no_copy_is_deferred() {
         let mut all = FanOuts::default();
         let key = all.begin(message(), vec![4, 5], 7);
-        assert!(all.attend(key, PUBLISHER, answer().requester()).is_none());
+        assert!(all.await_end(key, PUBLISHER, answer().requester()).is_none());
         assert_eq!(
             (all.first(), all.next_group(key), finish(&mut all, key)),
             (Some(key), Some((4, 7)), None)
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(finish(&mut all, key), Some((PUBLISHER, answer())));
         assert_eq!((finish(&mut all, key), all.is_empty(), all.held_bytes()), (None, true, 0));
         assert!(
-            all.attend(key, PUBLISHER, answer().requester())
+            all.await_end(key, PUBLISHER, answer().requester())
                 .is_some_and(|requester| requester.answered().awaited)
         );
     }
@@ -308,7 +308,7 @@ mod tests {
     fn a_stopped_fan_out_may_continue_without_its_publisher() {
         let mut all = FanOuts::default();
         let (first, second) = (all.begin(message(), vec![4, 5], 7), all.begin(message(), vec![4], 7));
-        assert!(all.attend(first, PUBLISHER, answer().requester()).is_none());
+        assert!(all.await_end(first, PUBLISHER, answer().requester()).is_none());
         assert_eq!((all.stopped_since_ms(first, 10), all.stopped_since_ms(second, 10)), (Some(10), None));
         all.stop(11);
         all.stop(12);

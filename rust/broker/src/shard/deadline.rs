@@ -23,7 +23,7 @@ const GRACE_MS: u64 = 10;
 
 impl Shard {
     /// Acts on the deadlines that have passed, as many as one turn allows; the others come first in the next turn.
-    pub(super) fn meet_deadlines(&mut self) {
+    pub(super) fn handle_deadlines(&mut self) {
         let before = self.turn.budget.visited();
         let mut is_first = true;
         while is_first || self.turn.budget.visited() - before < TURN_DEADLINES_MAX {
@@ -31,9 +31,9 @@ impl Shard {
             let Some((at_ms, due)) = self.turn.timers.pop_due(self.turn.now_ms) else { break };
             self.turn.budget.visit(1);
             match due {
-                Due::Conn(key) => self.meet_conn(at_ms, key),
-                Due::Queue(key) => self.queues.home.meet(key),
-                Due::Subscription(key) => self.meet_ack_timeout(key),
+                Due::Conn(key) => self.handle_conn_deadline(at_ms, key),
+                Due::Queue(key) => self.queues.home.handle_due(key),
+                Due::Subscription(key) => self.handle_ack_timeout(key),
                 Due::Waiting => self.queue().expire_waiting(),
                 Due::Monitor => self.diag().begin_monitor(),
                 Due::Diagnostics(key) => self.diag().watch_due(at_ms, key),
@@ -43,11 +43,11 @@ impl Shard {
         }
     }
 
-    fn meet_conn(&mut self, at_ms: u64, key: ConnKey) {
+    fn handle_conn_deadline(&mut self, at_ms: u64, key: ConnKey) {
         if !self.connections.take_deadline(key, at_ms) {
             return; // it was replaced by an earlier deadline
         }
-        match self.connections.meet(&mut self.turn, key) {
+        match self.connections.handle_deadline(&mut self.turn, key) {
             Some(Overdue::SlowConsumer | Overdue::Untaken) => self.cut_off(key),
             Some(_) => self.refuse_publisher(key),
             None => {}
@@ -56,7 +56,7 @@ impl Shard {
     }
 
     /// Takes back deliveries that were not acknowledged within `ack_timeout`.
-    fn meet_ack_timeout(&mut self, key: SubscriptionKey) {
+    fn handle_ack_timeout(&mut self, key: SubscriptionKey) {
         let (now_ms, timeout_ms) = (self.turn.now_ms, self.turn.config.ack_timeout_ms);
         let Some(consumer) = self.queues.consumers.get_mut(key) else { return };
         let conn = consumer.conn;

@@ -176,7 +176,7 @@ impl Shard {
         self.turn.budget = Budget::default();
         self.note_readiness(events);
         self.delivery().check_memory();
-        self.connections.look_at_unfinished(&mut self.turn);
+        self.connections.check_unfinished(&mut self.turn);
         self.take_mail();
         self.proceed_with_jobs();
         self.dispatch_after_mail();
@@ -191,7 +191,7 @@ impl Shard {
         self.serve_sockets();
         self.accept();
         self.settle();
-        self.meet_deadlines();
+        self.handle_deadlines();
         let for_sockets = self.turn.budget.go_on_to(TurnPart::Queues);
         self.dispatch_queues();
         self.connections.distribute(&mut self.turn);

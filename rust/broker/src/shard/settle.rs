@@ -142,9 +142,8 @@ impl Shard {
             || self.queues.home.has_paging_work(self.turn.memory.is_paging)
     }
 
-    /// Dispatches at once if the mail has brought credit that consumers lacked, and posts the deliveries. ACKs from
-    /// other shards and the messages that follow are mailed: at the end of the turn they would wait for all sockets of
-    /// this shard too.
+    /// If the mail has granted credit to consumers without any, dispatches to them at once and posts the deliveries. At
+    /// the end of the turn, the deliveries would also wait for all sockets of this shard.
     pub(super) fn dispatch_after_mail(&mut self) {
         self.settle();
         if self.queues.home.has_regained_credit() && self.queues.home.has_work() {

@@ -155,7 +155,7 @@ impl Handle {
 
     /// Records that these other shards may call their stores because of the current frame.
     #[inline]
-    pub fn concern(&mut self, shards: u64) {
+    pub fn add_concerned(&mut self, shards: u64) {
         if self.is_durable {
             self.concerned |= shards;
         }
@@ -337,7 +337,7 @@ mod tests {
         let mut handle = Handle::new(Box::new(Memory));
         handle.begin();
         handle.move_to(b"/queue/a", true, &mut persistent());
-        handle.concern(0b10);
+        handle.add_concerned(0b10);
         handle.moves(0b10);
         handle.began_before();
         assert!(!handle.has_written() && !handle.is_behind() && handle.is_settled());
@@ -347,11 +347,11 @@ mod tests {
     #[test]
     fn concerned_shards_are_reset_by_each_frame() {
         let mut handle = Handle::new(Journal::default().handle());
-        handle.concern(0b10);
-        handle.concern(0b100);
+        handle.add_concerned(0b10);
+        handle.add_concerned(0b100);
         assert_eq!(handle.take_concerned(), 0b110);
         assert_eq!(handle.take_concerned(), 0);
-        handle.concern(0b10);
+        handle.add_concerned(0b10);
         handle.begin();
         assert_eq!(handle.take_concerned(), 0);
     }

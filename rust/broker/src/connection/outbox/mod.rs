@@ -55,7 +55,7 @@ pub struct Outbox {
     ranges: VecDeque<Range>,
     private: Option<ChunkId>,
     bytes: usize,
-    /// The bytes of them that are answers.
+    /// The bytes of answers among them.
     answer_bytes: usize,
     /// Messages dropped from the front, which the next MESSAGE has to report.
     gap: u32,
@@ -199,7 +199,7 @@ impl Outbox {
             return Ok(if is_passed_on { Flushed::Drained } else { Flushed::Blocked });
         }
         if written < wanted {
-            self.settle_down(pool);
+            self.compact(pool);
             return Ok(Flushed::Blocked);
         }
         Ok(Flushed::More)
@@ -237,7 +237,7 @@ impl Outbox {
     }
 
     /// Reduces the memory of a blocked outbox to its pending bytes, since the block may last.
-    fn settle_down(&mut self, pool: &mut ChunkPool) {
+    fn compact(&mut self, pool: &mut ChunkPool) {
         if let Some(chunk) = self.private {
             pool.shrink(chunk);
         }
