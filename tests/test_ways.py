@@ -74,9 +74,9 @@ OTHER_WAYS = """
     command/commit.rs command/mod.rs command/diagnostics.rs command/send.rs command/subscribe.rs command/transaction.rs
     command/unsubscribe.rs connection/answering.rs connection/closing.rs connection/http.rs connection/login.rs
     connection/outbox/drop_notice.rs connection/outbox/write_markers.rs connection/parked.rs connection/pending_range.rs
-    connection/room.rs connection/websocket.rs delivery/fan_out.rs delivery/full.rs delivery/mod.rs
+    connection/room.rs connection/websocket.rs delivery/copies.rs delivery/fan_out.rs delivery/full.rs delivery/mod.rs
     delivery/publish.rs delivery/replay.rs mail/peers.rs proto/heartbeat.rs proto/ws/encode.rs
-    queue/dispatch.rs queue/lifetime.rs queue/notes.rs requester.rs router/elsewhere.rs shard/settle.rs
+    queue/dispatch.rs queue/lifetime.rs queue/notes.rs queue/pacing.rs requester.rs router/elsewhere.rs shard/settle.rs
     shard/sockets.rs
 """
 
@@ -120,7 +120,7 @@ def functions() -> tuple[Function, ...]:
 
 
 def functions_in(file: str, text: str) -> Iterator[Function]:
-    lines = re.split(r"^#\[cfg\(test\)\]\nmod \w+ \{", text, flags=re.MULTILINE)[0].splitlines()
+    lines = re.split(r"^#\[cfg\(test\)\]\n(?:pub(?:\([^)]*\))? )?mod \w+ \{", text, flags=re.MULTILINE)[0].splitlines()
     owner = ""
     for at, line in enumerate(lines):
         if match := re.match(r"impl(?:<[^{]*?>)? (?:[\w:<>', ]+ for )?(\w+)", line):
