@@ -103,16 +103,26 @@ impl<T> PagedDeque<T> {
     pub fn push_back(&mut self, item: T) {
         match self {
             PagedDeque::Short(page) if page.len() < Self::PAGE => page.push_back(item),
+            PagedDeque::Long(long) if long.pages.back().is_some_and(|last| last.len() < Self::PAGE) => {
+                long.len += 1;
+                if let Some(last) = long.pages.back_mut() {
+                    last.push_back(item);
+                }
+            }
+            _ => self.push_back_on_new_page(item),
+        }
+    }
+
+    #[inline(never)]
+    fn push_back_on_new_page(&mut self, item: T) {
+        match self {
             PagedDeque::Short(page) => {
                 let pages = VecDeque::from([take(page), Self::page_of(item)]);
                 *self = PagedDeque::Long(Box::new(Long { pages, len: Self::PAGE + 1 }));
             }
             PagedDeque::Long(long) => {
                 long.len += 1;
-                match long.pages.back_mut() {
-                    Some(last) if last.len() < Self::PAGE => last.push_back(item),
-                    _ => long.pages.push_back(Self::page_of(item)),
-                }
+                long.pages.push_back(Self::page_of(item));
             }
         }
     }

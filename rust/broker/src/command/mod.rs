@@ -102,6 +102,12 @@ impl Owners<'_> {
         }
     }
 
+    /// Whether the shard has effects or notes to carry out before the next frame.
+    #[inline]
+    pub(crate) fn has_work_left(&self) -> bool {
+        !self.connections.effects.is_empty() || self.notes.has_local()
+    }
+
     /// The owners that deliveries need.
     #[inline]
     pub fn delivery(&mut self) -> delivery::Owners<'_> {

@@ -30,8 +30,15 @@ pub struct PendingRange {
 
 impl Connections {
     /// Copies the pending messages for their receivers, and queues the frames of the pending range for all its members.
-    #[inline]
+    #[inline(always)]
     pub fn distribute(&mut self, turn: &mut Turn) {
+        if !self.pending_copies.is_empty() || self.pending_range.is_some() {
+            self.distribute_pending(turn);
+        }
+    }
+
+    #[inline(never)]
+    fn distribute_pending(&mut self, turn: &mut Turn) {
         if !self.pending_copies.is_empty() {
             self.distribute_copies(turn);
         }

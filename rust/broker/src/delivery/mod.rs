@@ -117,9 +117,14 @@ impl Owners<'_> {
     }
 
     /// Sends a delivery to its consumer's shard.
+    #[inline]
     pub fn carry_out(&mut self, delivery: Delivery) {
-        if let Some(delivery) = self.queue().carry_out(delivery) {
-            self.receive(self.turn.id, delivery);
+        let own = self.turn.id;
+        if delivery.subscriber.shard == own {
+            self.turn.budget.deliver();
+            self.receive(own, delivery);
+        } else {
+            self.queue().send_delivery(delivery);
         }
     }
 

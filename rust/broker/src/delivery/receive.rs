@@ -15,7 +15,7 @@ use stompica_proto::ws::{self, Opcode};
 
 use super::Owners;
 use super::deliver::push_numbers;
-use crate::connection::conn::Flush;
+use crate::connection::conn::{Conn, Flush};
 use crate::connection::deferred::Waiting;
 use crate::connection::outbox::Kind;
 use crate::connection::pending_writes::{PendingWrite, PendingWrites};
@@ -23,12 +23,14 @@ use crate::destination::shown;
 use crate::ids::{ConnKey, ShardId};
 use crate::ids::{ConsumerKey, Subscriber, SubscriptionKey};
 use crate::message::OwnedMessage;
-use crate::queue::consumer_state::Retries;
+use crate::message::chunk::ChunkPool;
+use crate::queue::consumer_state::{ConsumerState, Retries};
 use crate::queue::mail::HomeNote;
 use crate::queue::types::{Credit, Delivery, GivenBack, Progress};
 use crate::queue::unacked::{Origin, Taken, TakenOnes};
 use crate::router::group::Framing;
 use crate::timer::Due;
+use crate::turn::Turn;
 
 /// The maximum of credit that a home is granted at a time, in messages.
 const GRANT_MAX: i64 = 64;
@@ -41,8 +43,116 @@ fn push_delivery(id: &mut SmallVec<[u8; 64]>, numbers: [u64; 2]) {
     }
 }
 
+/// Appends a delivery to the outbox of its connection. `outputs` are the chunks of outboxes, and memory to encode in.
+#[inline]
+fn write_delivery(
+    turn: &mut Turn,
+    conn: &mut Conn,
+    consumer: &ConsumerState,
+    outputs: (&mut ChunkPool, &mut Vec<u8>),
+    owned: &OwnedMessage,
+) {
+    let (chunks, scratch) = outputs;
+    let version = consumer.wire_format.version;
+    let numbers = [u64::from(consumer.key.index), consumer.number];
+    let mut extra = SmallVec::<[u8; 48]>::new();
+    let mut message = owned.message();
+    let mut own_id = SmallVec::<[u8; 64]>::new();
+    let has_ack_id = consumer.ack != AckMode::Auto && version == Version::V1_2;
+    if consumer.ack != AckMode::Auto && version == Version::V1_0 {
+        // STOMP 1.0 acknowledges by message-id alone, so the id must identify the delivery.
+        own_id.extend_from_slice(message.id);
+        push_delivery(&mut own_id, numbers);
+        message.id = &own_id;
+    }
+    if owned.deliveries > 1 {
+        extra.extend_from_slice(b"redelivered:true\n");
+        push_numbers(&mut extra, b"delivery-count:", &[u64::from(owned.deliveries)]);
+    }
+    if conn.output.dropped > 0 {
+        push_numbers(&mut extra, b"dropped:", &[u64::from(take(&mut conn.output.dropped))]);
+    }
+    let own_name;
+    if message.destination.starts_with(b"/temp-") {
+        own_name = shown(message.destination);
+        message.destination = &own_name;
+    }
+    let before = conn.output.outbox.bytes();
+    let left_out = &mut turn.counters.headers_left_out;
+    let mut write = |out: &mut Vec<u8>, message: &Message<'_>| {
+        out.reserve(consumer.prefix.len() + extra.len() + message.body.len() + message.headers.len() + 200);
+        out.extend_from_slice(&consumer.prefix);
+        if has_ack_id {
+            encode::ack_id(out, numbers);
+        }
+        if !extra.is_empty() {
+            out.extend_from_slice(&extra);
+        }
+        *left_out += encode::message_suffix(out, message, version) as u64;
+    };
+    match consumer.wire_format.framing {
+        Framing::Stomp => conn.output.outbox.append(chunks, Kind::Delivery, |out| write(out, &message)),
+        Framing::WebSocket => {
+            scratch.clear();
+            write(scratch, &message);
+            let text = std::str::from_utf8(message.body).is_ok();
+            let opcode = if text { Opcode::Text } else { Opcode::Binary };
+            conn.output.outbox.append(chunks, Kind::Delivery, |out| {
+                ws::encode::header(out, opcode, scratch.len());
+                out.extend_from_slice(scratch);
+            });
+        }
+    }
+    turn.budget.encoded += conn.output.outbox.bytes() - before;
+}
+
+/// Holds a message that was appended to an outbox until it is settled.
+#[inline]
+fn hold_delivery(
+    turn: &mut Turn,
+    conn: &mut Conn,
+    consumer: &mut ConsumerState,
+    hash_id: impl FnOnce(&[u8]) -> u64,
+    origin: Origin,
+    message: OwnedMessage,
+) {
+    let (now_ms, subscription) = (turn.now_ms, consumer.key);
+    let timeout_ms = turn.config.ack_timeout_ms;
+    let pending_writes = conn.pending_writes.get_or_insert_default();
+    let mut bytes = message.size() as u64;
+    let mut kept = Some(message);
+    if consumer.ack != AckMode::Auto
+        && let Some(message) = kept.take()
+    {
+        let id_hash = match consumer.wire_format.version {
+            Version::V1_1 => hash_id(message.message().id),
+            _ => 0,
+        };
+        consumer.unacked.push(consumer.number, id_hash, now_ms, origin, message);
+        pending_writes.unacked += 1;
+        if timeout_ms > 0 && !consumer.armed {
+            consumer.armed = true;
+            turn.timers.set(now_ms.saturating_add(timeout_ms), Due::Subscription(subscription));
+        }
+        if consumer.bytes_on_ack {
+            bytes = 0;
+        }
+    }
+    match pending_writes.writes.back_mut() {
+        Some(last) if kept.is_none() && last.message.is_none() && last.can_take(origin, bytes) => {
+            last.bytes += bytes;
+            conn.output.outbox.move_last_mark();
+        }
+        _ => {
+            pending_writes.writes.push_back(PendingWrite { subscription, origin, bytes, message: kept });
+            conn.output.outbox.mark();
+        }
+    }
+}
+
 impl Owners<'_> {
     /// Delivers a message of a queue to a subscription of this shard, or requeues it if the subscription has ended.
+    #[inline]
     pub fn receive(&mut self, home: ShardId, delivery: Delivery) {
         let limit = self.turn.config.outbox_limit;
         if let Some(consumer) = self.queues.consumers.get(delivery.subscriber.key)
@@ -55,141 +165,30 @@ impl Owners<'_> {
     }
 
     /// Does the same, regardless of deferred deliveries.
+    #[inline]
     pub fn receive_now(&mut self, home: ShardId, delivery: Delivery) {
         let Delivery { subscriber, queue, consumer, message } = delivery;
         let origin = Origin { home, queue, consumer };
-        let Some((key, number)) = self.next_delivery(subscriber.key) else {
+        self.connections.distribute(self.turn);
+        // Consumer and connection are looked up once for all that follows.
+        let Owners { turn, queues, connections, .. } = self;
+        let (turn, connections) = (&mut **turn, &mut **connections);
+        let Some(consumer) = queues.consumers.get_mut(subscriber.key) else {
             return self.give_back(origin, message, GivenBack::Lost);
         };
-        self.connections.distribute(self.turn);
-        self.write_delivery(key, subscriber.key, number, &message);
-        self.turn.counters.deliveries += 1;
-        self.hold_delivery(key, subscriber.key, number, origin, message);
-    }
-
-    /// The connection of a subscription that exists, and the number of its next delivery.
-    fn next_delivery(&mut self, key: SubscriptionKey) -> Option<(ConnKey, u64)> {
-        let consumer = self.queues.consumers.get_mut(key)?;
-        consumer.number += 1;
-        Some((consumer.conn, consumer.number))
-    }
-
-    fn write_delivery(
-        &mut self,
-        key: ConnKey,
-        subscription: SubscriptionKey,
-        number: u64,
-        owned: &OwnedMessage,
-    ) {
-        let Some(consumer) = self.queues.consumers.get(subscription) else { return };
-        let Some(conn) = self.connections.table.get_mut(key) else { return };
-        let version = consumer.wire_format.version;
-        let numbers = [u64::from(subscription.index), number];
-        let mut extra = SmallVec::<[u8; 48]>::new();
-        let mut message = owned.message();
-        let mut own_id = SmallVec::<[u8; 64]>::new();
-        let has_ack_id = consumer.ack != AckMode::Auto && version == Version::V1_2;
-        if consumer.ack != AckMode::Auto && version == Version::V1_0 {
-            // STOMP 1.0 acknowledges by message-id alone, so the id must identify the delivery.
-            own_id.extend_from_slice(message.id);
-            push_delivery(&mut own_id, numbers);
-            message.id = &own_id;
-        }
-        if owned.deliveries > 1 {
-            extra.extend_from_slice(b"redelivered:true\n");
-            push_numbers(&mut extra, b"delivery-count:", &[u64::from(owned.deliveries)]);
-        }
-        if conn.output.dropped > 0 {
-            push_numbers(&mut extra, b"dropped:", &[u64::from(take(&mut conn.output.dropped))]);
-        }
-        let own_name;
-        if message.destination.starts_with(b"/temp-") {
-            own_name = shown(message.destination);
-            message.destination = &own_name;
-        }
-        let before = conn.output.outbox.bytes();
-        let left_out = &mut self.turn.counters.headers_left_out;
-        let mut write = |out: &mut Vec<u8>, message: &Message<'_>| {
-            out.reserve(
-                consumer.prefix.len() + extra.len() + message.body.len() + message.headers.len() + 200,
-            );
-            out.extend_from_slice(&consumer.prefix);
-            if has_ack_id {
-                encode::ack_id(out, numbers);
-            }
-            if !extra.is_empty() {
-                out.extend_from_slice(&extra);
-            }
-            *left_out += encode::message_suffix(out, message, version) as u64;
+        let Some(conn) = connections.table.get_mut(consumer.conn) else {
+            return self.give_back(origin, message, GivenBack::Lost);
         };
-        match consumer.wire_format.framing {
-            Framing::Stomp => {
-                conn.output
-                    .outbox
-                    .append(&mut self.connections.chunks, Kind::Delivery, |out| write(out, &message))
-            }
-            Framing::WebSocket => {
-                self.connections.scratch.clear();
-                let scratch = &mut self.connections.scratch;
-                write(scratch, &message);
-                let text = std::str::from_utf8(message.body).is_ok();
-                let opcode = if text { Opcode::Text } else { Opcode::Binary };
-                conn.output.outbox.append(&mut self.connections.chunks, Kind::Delivery, |out| {
-                    ws::encode::header(out, opcode, scratch.len());
-                    out.extend_from_slice(scratch);
-                });
-            }
-        }
-        self.turn.budget.encoded += conn.output.outbox.bytes() - before;
-    }
-
-    /// Holds a message that was appended to an outbox until it is settled; the outbox will be flushed.
-    fn hold_delivery(
-        &mut self,
-        key: ConnKey,
-        subscription: SubscriptionKey,
-        number: u64,
-        origin: Origin,
-        message: OwnedMessage,
-    ) {
-        let now_ms = self.turn.now_ms;
-        let timeout_ms = self.turn.config.ack_timeout_ms;
-        let Some(consumer) = self.queues.consumers.get_mut(subscription) else { return };
-        let Some(conn) = self.connections.table.get_mut(key) else { return };
+        consumer.number += 1;
+        let outputs = (&mut connections.chunks, &mut connections.scratch);
+        write_delivery(turn, conn, consumer, outputs, &message);
+        turn.counters.deliveries += 1;
         if conn.output.flush != Flush::Prompt {
             conn.output.flush = Flush::Prompt;
-            self.connections.dirty.push(key);
+            connections.dirty.push(consumer.conn);
         }
-        let pending_writes = conn.pending_writes.get_or_insert_default();
-        let mut bytes = message.size() as u64;
-        let mut kept = Some(message);
-        if consumer.ack != AckMode::Auto
-            && let Some(message) = kept.take()
-        {
-            let id_hash = match consumer.wire_format.version {
-                Version::V1_1 => self.connections.subscription_hasher.hash_one(message.message().id),
-                _ => 0,
-            };
-            consumer.unacked.push(number, id_hash, now_ms, origin, message);
-            pending_writes.unacked += 1;
-            if timeout_ms > 0 && !consumer.armed {
-                consumer.armed = true;
-                self.turn.timers.set(now_ms.saturating_add(timeout_ms), Due::Subscription(subscription));
-            }
-            if consumer.bytes_on_ack {
-                bytes = 0;
-            }
-        }
-        match pending_writes.writes.back_mut() {
-            Some(last) if kept.is_none() && last.message.is_none() && last.can_take(origin, bytes) => {
-                last.bytes += bytes;
-                conn.output.outbox.move_last_mark();
-            }
-            _ => {
-                pending_writes.writes.push_back(PendingWrite { subscription, origin, bytes, message: kept });
-                conn.output.outbox.mark();
-            }
-        }
+        let hash_id = |id: &[u8]| connections.subscription_hasher.hash_one(id);
+        hold_delivery(turn, conn, consumer, hash_id, origin, message);
     }
 
     /// Settles and credits the deliveries that a socket has taken.

@@ -85,6 +85,10 @@ impl Queue {
         if let Taker::Pattern(_) = taker {
             return;
         }
+        if self.lead.own == self.exact {
+            self.lead.ahead = 0; // there are no others
+            return;
+        }
         let (own, others) = (i64::from(self.lead.own), i64::from(self.exact - self.lead.own));
         let max = LEAD_MAX * SHARE_OTHERS * own * others;
         let step = if is_own { SHARE_OTHERS * others } else { -SHARE_OWN * own };

@@ -52,6 +52,7 @@ impl Pending {
 
     /// Adds a message, which nearly always follows all others. Returns the number of visits besides the one of the
     /// message itself: the list may have to grow.
+    #[inline(always)]
     pub fn push(&mut self, message: OwnedMessage) -> usize {
         if self.fresh.back().is_some_and(|last| last.seq > message.seq) {
             self.put_back(message);

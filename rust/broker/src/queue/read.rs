@@ -12,9 +12,6 @@ use crate::ids::{ConnKey, QueueKey, ShardId};
 use crate::requester::{AnswerTo, Requester};
 use crate::timer::Due;
 
-/// The visits that a delivery to a consumer counts as: the table of its unacknowledged deliveries may be new, or grow.
-const RECEIVE_VISITS: usize = 2;
-
 impl Owners<'_> {
     /// Sends a note to a shard. This home handles its notes at once; notes for connections of this shard wait.
     pub(crate) fn tell(&mut self, shard: ShardId, note: impl Into<Note>) {
@@ -167,22 +164,20 @@ impl Owners<'_> {
     }
 
     fn deliver(&mut self, delivery: Delivery) {
-        if let Some(delivery) = self.carry_out(delivery) {
+        if delivery.subscriber.shard == self.turn.id {
+            self.turn.budget.deliver();
             self.notes.tell(self.turn.id, ConsumerNote::Deliver(delivery));
+        } else {
+            self.send_delivery(delivery);
         }
     }
 
-    /// Sends a delivery to its consumer's shard. Returns a delivery to this shard.
+    /// Sends a delivery to its consumer's shard, which is another one.
     #[inline]
-    pub(crate) fn carry_out(&mut self, delivery: Delivery) -> Option<Delivery> {
+    pub(crate) fn send_delivery(&mut self, delivery: Delivery) {
         self.turn.budget.deliveries += 1;
-        if delivery.subscriber.shard == self.turn.id {
-            self.turn.budget.visit(RECEIVE_VISITS);
-            return Some(delivery);
-        }
         self.turn.budget.encoded += delivery.message.size();
         self.notes.deliver(delivery);
-        None
     }
 
     /// Carries out an effect of the home that is not a delivery.

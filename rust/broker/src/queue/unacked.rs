@@ -78,6 +78,7 @@ const HASH_BYTES: usize = 24;
 
 impl Unacked {
     /// Adds a delivery; its number is higher than all earlier ones.
+    #[inline]
     pub fn push(&mut self, number: u64, id_hash: u64, now_ms: u64, origin: Origin, message: OwnedMessage) {
         self.entries.push_back(Entry { number, id_hash, delivered_ms: now_ms, origin, message });
         if id_hash != 0 {

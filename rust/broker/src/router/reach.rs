@@ -168,6 +168,7 @@ impl Router {
 
     /// Does the same for any kind of destination: messages to queues go to their home. `own` is this shard.
     #[must_use]
+    #[inline]
     pub fn reach_of_any(&self, destination: Destination, own: ShardId) -> Reach {
         match destination.kind.is_topic() {
             true => self.reach(destination),

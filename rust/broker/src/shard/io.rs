@@ -140,43 +140,51 @@ impl Shard {
     fn decode(&mut self, key: ConnKey, input: &[u8]) -> Decoding {
         let mut spans = take(&mut self.connections.spans);
         let (mut at, mut incomplete, mut waits) = (0, None, false);
+        // Borrowed once for many frames, and again after something was settled.
+        let mut command = self.command();
         while at < input.len() {
-            let Some(conn) = self.connections.table.get_mut(key) else { break };
+            let Some(conn) = command.connections.table.get_mut(key) else { break };
             if !conn.life.is_open() || conn.life.ending {
                 at = input.len();
                 break;
             }
-            if self.turn.budget.is_exhausted() {
+            if command.turn.budget.is_exhausted() {
                 conn.input.has_unparsed = true;
                 break;
             }
-            match conn.protocol.decoder.decode(&input[at..], &mut spans, &self.turn.config.limits) {
+            match conn.protocol.decoder.decode(&input[at..], &mut spans, &command.turn.config.limits) {
                 Ok(Decoded::Frame { frame, consumed }) => {
-                    self.turn.counters.frames_in += 1;
-                    self.turn.budget.decode(&frame, consumed);
-                    let flow = match self.turn.is_observed {
-                        true => self.handle_observed(key, &frame),
-                        false => self.command().handle(key, &frame),
-                    };
-                    self.settle();
+                    command.turn.counters.frames_in += 1;
+                    command.turn.budget.decode(&frame, consumed);
+                    let flow;
+                    if command.turn.is_observed {
+                        flow = self.handle_observed(key, &frame);
+                        command = self.command();
+                    } else {
+                        flow = command.handle(key, &frame);
+                        if command.has_work_left() {
+                            self.settle();
+                            command = self.command();
+                        }
+                    }
                     match flow {
                         Flow::Done => at += consumed,
                         Flow::Parked => {
-                            self.turn.counters.frames_in -= 1; // it will be decoded again
+                            command.turn.counters.frames_in -= 1; // it will be decoded again
                             waits = true;
                             break;
                         }
                         Flow::Waiting => {
                             at += consumed;
                             // The answer that it waited for may have come while the notes of this shard were read.
-                            if self.connections.table.get(key).is_none_or(|conn| conn.wait.is_on()) {
+                            if command.connections.table.get(key).is_none_or(|conn| conn.wait.is_on()) {
                                 break;
                             }
                         }
                         Flow::Later => {
-                            self.turn.counters.frames_in -= 1;
+                            command.turn.counters.frames_in -= 1;
                             waits = true;
-                            self.connections.leave_for_next_turn(key);
+                            command.connections.leave_for_next_turn(key);
                             break;
                         }
                     }
@@ -189,6 +197,7 @@ impl Shard {
                 Err(error) => {
                     self.fail_decoding(key, error, &input[at..]);
                     at = input.len();
+                    break;
                 }
             }
         }

@@ -48,6 +48,8 @@ const VISIT_HEAD_BYTES: usize = 64;
 const VISIT_HEADERS: usize = 8;
 /// Visits that a system call counts as.
 const CALL_VISITS: usize = 8;
+/// Visits that a delivery to a consumer counts as: the table of its unacknowledged deliveries may be new, or grow.
+const RECEIVE_VISITS: usize = 2;
 /// Visits that the end of a connection counts as: its log line, its timer, and four system calls.
 const END_VISITS: usize = 64;
 
@@ -133,6 +135,13 @@ impl Budget {
     /// reservations.
     pub(crate) fn visit(&mut self, count: usize) {
         self.visited += count;
+    }
+
+    /// A message of a queue is delivered to a consumer of this shard.
+    #[inline]
+    pub(crate) fn deliver(&mut self) {
+        self.deliveries += 1;
+        self.visit(RECEIVE_VISITS);
     }
 
     /// Counts subscriptions that are added, removed, or reported as full or no longer full.
