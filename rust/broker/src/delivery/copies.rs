@@ -87,9 +87,13 @@ impl Owners<'_> {
 mod tests {
     use std::time::Duration;
 
+    use stompica_proto::session::AckMode;
+
+    use super::SUFFIX_BODY_MAX;
     use crate::config::{Config, SlowConsumer};
     use crate::delivery::fixture::Fixture;
     use crate::ids::ConnKey;
+    use crate::message::chunk::CHUNK_BYTES;
     use crate::router::group::Place;
 
     /// More than any test writes.
@@ -167,6 +171,76 @@ mod tests {
         let all: Vec<&str> = sent.iter().map(|(_, body)| *body).collect();
         assert_eq!(fixture.write(conns[0], ROOM), all);
         assert_eq!(fixture.write(conns[1], ROOM).concat(), "abcdefghik");
+    }
+
+    #[test]
+    fn a_message_too_large_to_be_collected_stays_in_order() {
+        let mut fixture = Fixture::new(Config::default());
+        let conns = subscribers(&mut fixture, ["0", "1"]);
+        let large = "x".repeat(SUFFIX_BODY_MAX + 1);
+        let bodies = ["a", "b", "c", &large, "d", "e"];
+        for body in bodies {
+            fixture.deliver("/t", body);
+            assert!(body != "c" || is_pending(&fixture));
+        }
+        for conn in conns {
+            assert_eq!(fixture.write(conn, ROOM), bodies);
+        }
+    }
+
+    #[test]
+    fn the_first_message_after_dropped_ones_tells_their_number() {
+        let config =
+            Config { outbox_limit: 150, slow_consumer: SlowConsumer::DropNewest, ..Config::default() };
+        let mut fixture = Fixture::new(config);
+        let conns = subscribers(&mut fixture, ["0", "1"]);
+        let dropped =
+            |fixture: &Fixture, conn| fixture.connections.table.get(conn).expect("it is open").output.dropped;
+        let mut sent = 0;
+        while dropped(&fixture, conns[0]) == 0 {
+            fixture.deliver("/t", "a");
+            fixture.connections.distribute(&mut fixture.turn);
+            sent += 1;
+        }
+        conns.iter().for_each(|conn| assert_eq!(fixture.write(*conn, ROOM).len(), sent - 1));
+        fixture.turn.number += 1;
+        fixture.deliver("/t", "b");
+        for conn in conns {
+            assert_eq!((fixture.write(conn, ROOM), dropped(&fixture, conn)), (vec!["b".to_owned()], 0));
+        }
+    }
+
+    #[test]
+    fn answers_and_deliveries_of_queues_follow_the_messages_collected_before() {
+        let mut fixture = Fixture::new(Config::default());
+        let [answered, consumes] = subscribers(&mut fixture, ["0", "1"]);
+        fixture.consume(consumes, "/queue/a", AckMode::Auto);
+        for body in ["a", "b", "c"] {
+            fixture.deliver("/t", body);
+        }
+        assert!(is_pending(&fixture));
+        fixture.enqueue("/queue/a", &["d"]);
+        assert_eq!(fixture.write(consumes, ROOM), ["a", "b", "c", "d"]);
+        fixture.deliver("/t", "e");
+        fixture.deliver("/t", "f");
+        assert!(is_pending(&fixture));
+        let answer = |out: &mut Vec<u8>| out.extend_from_slice(b"RECEIPT\n\nanswer\0");
+        fixture.connections.control(&mut fixture.turn, answered, answer);
+        assert_eq!(fixture.write(answered, ROOM), ["a", "b", "c", "e", "f", "answer"]);
+    }
+
+    #[test]
+    fn collected_messages_are_bounded_and_fill_outboxes() {
+        let mut fixture = Fixture::new(Config { outbox_limit: 100_000, ..Config::default() });
+        let [conn, _] = subscribers(&mut fixture, ["0", "1"]);
+        let body = "x".repeat(SUFFIX_BODY_MAX);
+        while fixture.connections.newly_full.is_empty() {
+            let before = waiting_bytes(&fixture, conn);
+            assert!(before < 100_000, "it is full");
+            fixture.deliver("/t", &body);
+            assert!(waiting_bytes(&fixture, conn) - before < 2 * CHUNK_BYTES);
+        }
+        assert!(fixture.connections.newly_full.contains(&conn));
     }
 
     #[test]

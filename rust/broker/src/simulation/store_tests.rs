@@ -277,32 +277,6 @@ fn a_nack_waits_for_the_store_of_the_dead_letter() {
 }
 
 #[test]
-fn a_commit_waits_for_a_fan_out_that_goes_on_after_it_began() {
-    const SUBSCRIPTIONS: usize = 30;
-    let (mut broker, journal, mut client) = world(Config::default());
-    let durable = names_at_home(&broker, "durable\n\nd", 0).next().expect("one of two");
-    let durable = durable.trim_start_matches("durable\n\n");
-    for at in 0..SUBSCRIPTIONS {
-        client.send(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0").as_bytes());
-    }
-    exchange(&mut broker, &mut client);
-    let subscribe = format!("SUBSCRIBE\nid:d\ndestination:/topic/a\ndurable-subscriber-name:{durable}\n\n\0");
-    client.send(format!("{subscribe}UNSUBSCRIBE\nid:d\n\n\0BEGIN\ntransaction:t\n\n\0").as_bytes());
-    let body = "x".repeat(60_000);
-    client.send(format!("SEND\ndestination:/topic/a\npersistent:true\ntransaction:t\n\n{body}\0").as_bytes());
-    exchange(&mut broker, &mut client);
-    assert!(journal.calls().is_empty());
-    let number = client.expect_receipt();
-    client.send(format!("COMMIT\ntransaction:t\nreceipt:{number}\n\n\0").as_bytes());
-    exchange(&mut broker, &mut client);
-    assert_eq!(journal.calls().len(), 1);
-    assert!(!client.has_all_receipts(), "it does not wait");
-    journal.save_all();
-    exchange(&mut broker, &mut client);
-    assert!(client.has_all_receipts(), "it waits forever");
-}
-
-#[test]
 fn a_receipt_waits_for_the_dead_letter_of_a_message_that_is_expired_when_it_comes() {
     let homes = [0, 1, 2];
     for (home, home_of_letter) in homes.into_iter().flat_map(|home| homes.map(|letter| (home, letter))) {
@@ -405,4 +379,49 @@ fn a_receipt_waits_even_if_reports_to_homes_are_posted_before_the_turn_ends() {
     journal.save_all();
     exchange(&mut broker, &mut client);
     assert!(client.has_all_receipts(), "it waits forever");
+}
+
+#[test]
+fn a_receipt_waits_for_messages_that_are_routed_over_several_turns() {
+    let body = "x".repeat(60_000);
+    let large = format!("SEND\ndestination:/topic/a\n\n{body}\0").repeat(5);
+    let begin = "BEGIN\ntransaction:t\n\n\0";
+    // The message itself goes on in later turns, or those before it do.
+    for (before, topic) in [("", "/topic/a"), (&large, "/topic/b")] {
+        for (home, is_commit) in [(0, false), (0, true), (1, false), (1, true)] {
+            let what = format!("{topic}, home {home}, COMMIT: {is_commit}");
+            let (mut broker, journal, mut client) = with_wide_topic(topic, home);
+            let number = client.expect_receipt();
+            let send = format!("SEND\ndestination:{topic}\npersistent:true\n");
+            let frames = match is_commit {
+                true => format!(
+                    "{begin}{send}transaction:t\n\n{body}\0COMMIT\ntransaction:t\nreceipt:{number}\n\n\0"
+                ),
+                false => format!("{send}receipt:{number}\n\n{body}\0"),
+            };
+            client.send(format!("{before}{frames}").as_bytes());
+            exchange(&mut broker, &mut client);
+            assert_eq!(journal.calls().len(), 1, "{what}");
+            assert!(!client.has_all_receipts(), "{what}: it does not wait");
+            journal.save_all();
+            exchange(&mut broker, &mut client);
+            assert!(client.has_all_receipts(), "{what}: it waits forever");
+        }
+    }
+}
+
+/// A broker of [`world`] with many subscriptions to `/topic/a` at one shard, and then a durable one to `topic`.
+fn with_wide_topic(topic: &str, home: usize) -> (SimulatedBroker, Journal, Client) {
+    let (mut broker, journal, mut client) = world(Config::default());
+    let mut subscriber = connect(&mut broker, home);
+    let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0");
+    subscriber.send((0..30).map(subscribe).collect::<String>().as_bytes());
+    exchange(&mut broker, &mut subscriber);
+    let name = names_at_home(&broker, "durable\n\nd", home).next().expect("one of two");
+    let name = name.trim_start_matches("durable\n\n");
+    let subscribe = format!("SUBSCRIBE\nid:d\ndestination:{topic}\ndurable-subscriber-name:{name}\n\n\0");
+    client.send(format!("{subscribe}UNSUBSCRIBE\nid:d\n\n\0").as_bytes());
+    exchange(&mut broker, &mut client);
+    std::mem::forget(subscriber);
+    (broker, journal, client)
 }
