@@ -246,6 +246,7 @@ impl Home {
         if let Some(queue) = self.queues.get_mut(key) {
             message.seq = queue.next_first;
             queue.next_first += 1;
+            self.store.move_to(&queue.name, queue.kind.survives(), &mut message);
             queue.enqueued += 1;
             self.counts.enqueued += 1;
             queue.pending.put_back(message);

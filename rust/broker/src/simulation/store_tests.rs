@@ -425,3 +425,25 @@ fn with_wide_topic(topic: &str, home: usize) -> (SimulatedBroker, Journal, Clien
     std::mem::forget(subscriber);
     (broker, journal, client)
 }
+
+#[test]
+fn a_durable_subscription_waits_until_its_stale_messages_are_safe() {
+    for home in [0, 1] {
+        let (mut broker, journal, mut client) = world(Config { ttl_ms: 60_000, ..Config::default() });
+        let name = names_at_home(&broker, "durable\n\nd", home).next().expect("one of two");
+        let name = name.trim_start_matches("durable\n\n");
+        client.send(SENT.replace("NAME", "/topic/a").as_bytes());
+        exchange(&mut broker, &mut client);
+        let number = client.expect_receipt();
+        let subscribe = format!(
+            "SUBSCRIBE\nid:0\ndestination:/topic/a\nack:client\ndurable-subscriber-name:{name}\nreceipt:{number}\n\n\0"
+        );
+        client.send(subscribe.as_bytes());
+        exchange(&mut broker, &mut client);
+        assert_eq!((journal.calls().len(), client.bodies.len()), (1, 1), "home {home}");
+        assert!(!client.has_all_receipts(), "home {home}: it does not wait");
+        journal.save_all();
+        exchange(&mut broker, &mut client);
+        assert!(client.has_all_receipts(), "home {home}: it waits forever");
+    }
+}
