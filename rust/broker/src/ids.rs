@@ -17,6 +17,15 @@ impl ShardId {
     pub fn bit(self) -> u64 {
         1 << self.0
     }
+
+    /// The shards of a set, in order.
+    pub fn of_bits(mut bits: u64) -> impl Iterator<Item = ShardId> {
+        std::iter::from_fn(move || {
+            let shard = (bits != 0).then(|| ShardId(bits.trailing_zeros() as u8))?;
+            bits &= !shard.bit();
+            Some(shard)
+        })
+    }
 }
 
 /// Identifies a queue of one home.

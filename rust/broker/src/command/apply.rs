@@ -170,7 +170,7 @@ impl Owners<'_> {
         if has_fanned_out {
             self.queues.home.store.began_before();
         }
-        let own = if self.queues.home.store.has_written() { self.turn.id.bit() } else { 0 };
+        let own = self.own_store();
         let homes = out.iter().fold(0, |bits, (home, _)| bits | home.bit());
         let shards = if homes == 0 { own | concerned } else { homes };
         let to = self.connections.ask_in_any_case(self.turn, key, receipt.as_deref(), shards);

@@ -72,15 +72,20 @@ impl Owners<'_> {
     /// A frame without a RECEIPT waits, too: the store may fail, and DISCONNECT waits for it.
     #[cold]
     fn receipt_when_saved(&mut self, key: ConnKey, receipt: Option<&[u8]>, concerned: u64) {
-        let own = if self.queues.home.store.has_written() { self.turn.id.bit() } else { 0 };
+        let own = self.own_store();
         let to = self.connections.ask(self.turn, key, receipt, own | concerned);
         self.ask_stores(to, own, concerned);
+    }
+
+    /// This shard as a bit, if the current frame has called its store.
+    pub(crate) fn own_store(&self) -> u64 {
+        if self.queues.home.store.has_written() { self.turn.id.bit() } else { 0 }
     }
 
     /// Lets a frame that waits for other answers wait for the stores as well that it concerns.
     pub(crate) fn await_stores(&mut self, to: AnswerTo) {
         let concerned = self.queues.home.store.take_concerned();
-        let own = if self.queues.home.store.has_written() { self.turn.id.bit() } else { 0 };
+        let own = self.own_store();
         if own | concerned != 0 {
             self.connections.await_more(to, (own | concerned).count_ones());
             self.ask_stores(to, own, concerned);
@@ -96,8 +101,7 @@ impl Owners<'_> {
         if !to.awaited {
             return self.connections.may_be_refused_by(to.conn, own | concerned);
         }
-        let shards = (0..self.turn.shards).map(|at| ShardId(at as u8));
-        for shard in shards.filter(|shard| concerned & shard.bit() != 0) {
+        for shard in ShardId::of_bits(concerned) {
             self.notes.tell(shard, AnswerNote::RoundTrip(to.requester(), None));
         }
     }

@@ -214,11 +214,6 @@ impl Shard {
         self.reclaim_if_idle();
     }
 
-    /// The number of shards.
-    pub(crate) fn shared_len(&self) -> usize {
-        self.turn.shards
-    }
-
     fn serve_sockets(&mut self) {
         self.resume_parked();
         self.settle();

@@ -101,8 +101,7 @@ impl Shard {
             Effect::DiscardsTransactions(open) => self.command().discard_transactions(Some(open)),
             Effect::Leaves(key) => self.proceed_with_leaving(key),
             Effect::AsksForRoundTrips(to, shards) => {
-                let asked = (0..self.shared_len()).map(|at| ShardId(at as u8));
-                for shard in asked.filter(|shard| shards & shard.bit() != 0) {
+                for shard in ShardId::of_bits(shards) {
                     self.queue().tell(shard, AnswerNote::RoundTrip(to.requester(), None));
                 }
             }

@@ -249,16 +249,33 @@ fn a_transaction_of_several_homes_is_one_record_with_the_places_of_its_messages(
     assert_eq!(calls, [Call::Transaction(expected)]);
 }
 
+/// All combinations of a queue's home and the home of its dead letters, of three shards.
+fn homes_and_homes_of_letters() -> impl Iterator<Item = (usize, usize)> {
+    (0..3).flat_map(|home| (0..3).map(move |letter| (home, letter)))
+}
+
+/// A queue with this home, whose dead letters have that one.
+fn name_with_letters_at(broker: &SimulatedBroker, home: usize, home_of_letter: usize) -> String {
+    let letters: Vec<String> = names_at_home(broker, "/queue/dlq/q", home_of_letter).take(100).collect();
+    names_at_home(broker, "/queue/q", home)
+        .find(|name| letters.contains(&name.replace("/queue/", "/queue/dlq/")))
+        .expect("a name with this home whose dead letters have that one")
+}
+
+/// Expects that a client gets its RECEIPTs when the store has all calls, and not before.
+fn expect_to_wait(broker: &mut SimulatedBroker, client: &mut Client, journal: &Journal, what: &str) {
+    assert!(!client.has_all_receipts(), "{what}: it does not wait");
+    journal.save_all();
+    exchange(broker, client);
+    assert!(client.has_all_receipts(), "{what}: it waits forever");
+}
+
 #[test]
 fn a_nack_waits_for_the_store_of_the_dead_letter() {
-    let homes = [0, 1, 2];
-    for (home, home_of_letter) in homes.into_iter().flat_map(|home| homes.map(|letter| (home, letter))) {
+    for (home, home_of_letter) in homes_and_homes_of_letters() {
         let rejecting = Config { max_deliveries: 1, writers: 3, ..Config::default() };
         let (mut broker, journal, mut client) = world(rejecting);
-        let letters: Vec<String> = names_at_home(&broker, "/queue/dlq/q", home_of_letter).take(100).collect();
-        let name = names_at_home(&broker, "/queue/q", home)
-            .find(|name| letters.contains(&name.replace("/queue/", "/queue/dlq/")))
-            .expect("a name with this home whose dead letters have that one");
+        let name = name_with_letters_at(&broker, home, home_of_letter);
         let consume = format!("SUBSCRIBE\nid:0\ndestination:{name}\nack:client-individual\n\n\0");
         client.send(format!("{consume}{}", SENT.replace("NAME", &name)).as_bytes());
         exchange(&mut broker, &mut client);
@@ -269,24 +286,18 @@ fn a_nack_waits_for_the_store_of_the_dead_letter() {
         exchange(&mut broker, &mut client);
         let letter = name.replace("/queue/", "/queue/dlq/");
         assert_eq!(journal.calls()[1..], [Call::Keep(2, letter), Call::Forget(1)], "{home} {home_of_letter}");
-        assert!(!client.has_all_receipts(), "home {home}, letter's {home_of_letter}: it does not wait");
-        journal.save_all();
-        exchange(&mut broker, &mut client);
-        assert!(client.has_all_receipts(), "home {home}, letter's {home_of_letter}: it waits forever");
+        let what = format!("home {home}, letter's {home_of_letter}");
+        expect_to_wait(&mut broker, &mut client, &journal, &what);
     }
 }
 
 #[test]
 fn a_receipt_waits_for_the_dead_letter_of_a_message_that_is_expired_when_it_comes() {
-    let homes = [0, 1, 2];
-    for (home, home_of_letter) in homes.into_iter().flat_map(|home| homes.map(|letter| (home, letter))) {
+    for (home, home_of_letter) in homes_and_homes_of_letters() {
         let (mut broker, journal, _) = world(Config { writers: 3, ..Config::default() });
         broker.advance_ms(1000);
         let mut client = connect(&mut broker, OWN);
-        let letters: Vec<String> = names_at_home(&broker, "/queue/dlq/q", home_of_letter).take(100).collect();
-        let name = names_at_home(&broker, "/queue/q", home)
-            .find(|name| letters.contains(&name.replace("/queue/", "/queue/dlq/")))
-            .expect("a name with this home whose dead letters have that one");
+        let name = name_with_letters_at(&broker, home, home_of_letter);
         let number = client.expect_receipt();
         client.send(
             format!("SEND\ndestination:{name}\npersistent:true\nexpires:1\nreceipt:{number}\n\nx\0")
@@ -294,23 +305,17 @@ fn a_receipt_waits_for_the_dead_letter_of_a_message_that_is_expired_when_it_come
         );
         exchange(&mut broker, &mut client);
         assert_eq!(journal.calls().len(), 1, "{:?}", journal.calls());
-        assert!(!client.has_all_receipts(), "home {home}, letter's {home_of_letter}: it does not wait");
-        journal.save_all();
-        exchange(&mut broker, &mut client);
-        assert!(client.has_all_receipts(), "home {home}, letter's {home_of_letter}: it waits forever");
+        let what = format!("home {home}, letter's {home_of_letter}");
+        expect_to_wait(&mut broker, &mut client, &journal, &what);
     }
 }
 
 #[test]
 fn a_commit_waits_for_the_store_of_the_dead_letter() {
-    let homes = [0, 1, 2];
-    for (home, home_of_letter) in homes.into_iter().flat_map(|home| homes.map(|letter| (home, letter))) {
+    for (home, home_of_letter) in homes_and_homes_of_letters() {
         let rejecting = Config { max_deliveries: 1, writers: 3, ..Config::default() };
         let (mut broker, journal, mut client) = world(rejecting);
-        let letters: Vec<String> = names_at_home(&broker, "/queue/dlq/q", home_of_letter).take(100).collect();
-        let name = names_at_home(&broker, "/queue/q", home)
-            .find(|name| letters.contains(&name.replace("/queue/", "/queue/dlq/")))
-            .expect("a name with this home whose dead letters have that one");
+        let name = name_with_letters_at(&broker, home, home_of_letter);
         let consume = format!("SUBSCRIBE\nid:0\ndestination:{name}\nack:client-individual\n\n\0");
         client.send(format!("{consume}{}", SENT.replace("NAME", &name)).as_bytes());
         exchange(&mut broker, &mut client);
@@ -325,10 +330,8 @@ fn a_commit_waits_for_the_store_of_the_dead_letter() {
         );
         exchange(&mut broker, &mut client);
         assert!(journal.calls().len() > 1, "{:?}", journal.calls());
-        assert!(!client.has_all_receipts(), "home {home}, letter's {home_of_letter}: it does not wait");
-        journal.save_all();
-        exchange(&mut broker, &mut client);
-        assert!(client.has_all_receipts(), "home {home}, letter's {home_of_letter}: it waits forever");
+        let what = format!("home {home}, letter's {home_of_letter}");
+        expect_to_wait(&mut broker, &mut client, &journal, &what);
     }
 }
 
