@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use stompica_proto::session::AckMode;
 
-use super::admission::Load;
+use super::admission::{LARGE_BODY, Load};
 use super::fixture::{Fixture, OTHER, OWN, message};
 use super::returning::Fate;
 use super::*;
@@ -437,6 +437,28 @@ fn a_send_waits_for_full_outboxes_mailboxes_and_memory() {
     assert_eq!(fixture.owners().pause_for(conn, &load), Some(Pause::SlowConsumer));
     let load = Load { is_full: false, ..load };
     assert_eq!(fixture.owners().pause_for(conn, &load), None);
+}
+
+/// The short check before [`Owners::pause_for`] must not admit a SEND that has to wait.
+#[test]
+fn a_send_that_has_to_wait_for_any_reason_is_not_admitted_by_the_short_check() {
+    for reasons in 0..1_u32 << 6 {
+        let is = |bit: u32| reasons & 1 << bit != 0;
+        let mut fixture = if is(5) { holding(800) } else { with_large_outboxes() };
+        let conn = fixture.connect(ROOM);
+        let destination = fixture.router.destination(b"/queue/a").expect("a queue");
+        fixture.peers.busy.congested = if is(0) { 2 } else { 1 };
+        fixture.peers.busy.saturated = if is(1) { 2 } else { 1 };
+        let (fan_out_size, is_full) = (usize::from(is(2)), is(3));
+        let bytes = if is(4) { LARGE_BODY } else { LARGE_BODY - 1 };
+        let load =
+            Load { name: b"/queue/a", destination, shards: 2, fan_out_size, is_full, bytes, kept: false };
+        let is_admitted = load.is_admitted(&fixture.turn, &fixture.peers);
+        let pause = fixture.owners().pause_for(conn, &load);
+        assert!(!is_admitted || pause.is_none(), "{reasons:06b}: {pause:?}");
+        let is_plain = reasons & !0b100 == 0; // the size of a fan-out matters only to saturated shards
+        assert_eq!(is_admitted, is_plain, "{reasons:06b}: most SENDs are admitted at once, others are not");
+    }
 }
 
 #[test]
