@@ -94,7 +94,7 @@ impl Owners<'_> {
             self.queues.home.store.add_concerned(origin.home.bit()); // it may become a dead letter there
         }
         if origin.home != self.turn.id {
-            return self.notes.tell(origin.home, HomeNote::GiveBack(origin, message, why));
+            return self.notes.tell(origin.home, HomeNote::GiveBack(origin, message, Box::new(why)));
         }
         self.queues.home.give_back(origin.queue, origin.consumer, message, why);
         self.queue().count_visits();

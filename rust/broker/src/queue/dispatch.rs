@@ -125,7 +125,7 @@ impl Home {
             if queue.holds_back(first.seq) {
                 return;
             }
-            let avoid = first.refused_by;
+            let avoid = first.refused_by();
             let Some(chosen) = self.next_ready(key, avoid) else { return };
             self.deliver(key, chosen, Pending::pop);
             *left -= 1;

@@ -327,7 +327,7 @@ impl Home {
             }
             GivenBack::Failed { deliveries_max, delay_ms, .. } => {
                 message.failures = message.failures.saturating_add(1);
-                message.refused_by = Some(consumer);
+                message.set_refused_by(consumer);
                 let failures = u32::from(message.failures);
                 if deliveries_max == 0 {
                     self.dead_letter(message, "rejected");

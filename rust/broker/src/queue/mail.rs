@@ -136,7 +136,7 @@ pub enum HomeNote {
     /// Messages were settled, or written.
     Progress(Progress),
     /// A message is returned.
-    GiveBack(Origin, OwnedMessage, GivenBack),
+    GiveBack(Origin, OwnedMessage, Box<GivenBack>),
     /// A subscription begins to consume.
     Attach(Box<Attach>),
     /// A subscription ends.
@@ -231,6 +231,9 @@ pub enum DiagnosticsNote {
     Diagnosed(u64, Box<ShardReport>),
 }
 
+// Each message is moved into and out of several notes. Up to this size the compiler moves a value without a call.
+const _: () = assert!(size_of::<Note>() <= 128);
+
 impl Note {
     /// Whether it counts against `max_input_queue_size`.
     #[must_use]
@@ -240,6 +243,17 @@ impl Note {
             Note::Home(HomeNote::Enqueue(..) | HomeNote::Stale(_))
                 | Note::Transaction(TransactionNote::Commit(..))
         )
+    }
+
+    /// Reads the bytes of its message, which another core has written. Several such reads overlap if nothing depends on
+    /// them; if the bytes are first read where they are needed, each message is waited for.
+    #[inline]
+    pub fn fetch(&self) {
+        match self {
+            Note::Consumer(ConsumerNote::Deliver(delivery)) => delivery.message.fetch(),
+            Note::Home(HomeNote::Enqueue(message, _)) => message.fetch(),
+            _ => {}
+        }
     }
 
     /// The load of a delivery for the shard that reads it.

@@ -43,17 +43,44 @@ pub enum Local {
 /// Capacity above this is freed.
 const KEPT_LOCAL: usize = 256;
 
+/// The maximum number of notes for which a list has room from the beginning.
+const EXPECTED_MAX: usize = 4096;
+
 /// The number of reports to other homes for which all mail is posted before the turn ends.
 const BULK: usize = 64;
 
-/// Notes of one shard that wait.
+/// Notes to another shard.
+#[derive(Debug, Default)]
+struct Outgoing {
+    /// The notes.
+    list: Vec<Note>,
+    /// A new list begins with room for this many notes, because to grow it step by step would copy each note several
+    /// times: as many as the largest of the last lists had, up to [`EXPECTED_MAX`].
+    expected: usize,
+}
 
+impl Outgoing {
+    fn push(&mut self, note: Note) {
+        if self.list.capacity() == 0 {
+            self.list.reserve_exact(self.expected);
+        }
+        self.list.push(note);
+    }
+
+    fn take(&mut self) -> Vec<Note> {
+        let earlier = self.expected - self.expected / 4;
+        self.expected = self.list.len().max(earlier).min(EXPECTED_MAX);
+        take(&mut self.list)
+    }
+}
+
+/// Notes of one shard that wait.
 #[derive(Debug)]
 pub struct Notes {
     /// The sending shard.
     own: ShardId,
     /// Notes to each other shard, in order.
-    outgoing: Vec<Vec<Note>>,
+    outgoing: Vec<Outgoing>,
     /// The load of deliveries to each shard that is not counted yet, in [`Note::load`].
     deliveries: Vec<usize>,
     /// The number of reports that were added to `outgoing` since it was last taken.
@@ -68,7 +95,7 @@ impl Notes {
     pub fn new(own: ShardId, shards: usize) -> Self {
         Notes {
             own,
-            outgoing: (0..shards).map(|_| Vec::new()).collect(),
+            outgoing: (0..shards).map(|_| Outgoing::default()).collect(),
             deliveries: vec![0; shards],
             reports: 0,
             local: VecDeque::new(),
@@ -101,10 +128,10 @@ impl Notes {
     /// Adds a report about deliveries to another home; consecutive reports about one consumer are merged.
     pub fn report(&mut self, home: ShardId, progress: Progress) {
         self.reports += 1;
-        let list = &mut self.outgoing[usize::from(home.0)];
-        match list.last_mut() {
+        let outgoing = &mut self.outgoing[usize::from(home.0)];
+        match outgoing.list.last_mut() {
             Some(Note::Home(HomeNote::Progress(last))) if last.is_of_same(&progress) => last.add(&progress),
-            _ => list.push(Note::Home(HomeNote::Progress(progress))),
+            _ => outgoing.push(Note::Home(HomeNote::Progress(progress))),
         }
     }
 
@@ -148,7 +175,7 @@ impl Notes {
     /// Whether there are no notes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        !self.has_local() && self.outgoing.iter().all(Vec::is_empty)
+        !self.has_local() && self.outgoing.iter().all(|outgoing| outgoing.list.is_empty())
     }
 
     /// Whether so many reports wait that all mail is posted before the turn ends: other homes need the credit.
@@ -161,8 +188,8 @@ impl Notes {
     /// Removes all notes to other shards.
     pub fn take_outgoing(&mut self) -> impl Iterator<Item = (ShardId, Vec<Note>)> {
         self.reports = 0;
-        let outgoing = self.outgoing.iter_mut().enumerate().filter(|(_, list)| !list.is_empty());
-        outgoing.map(|(at, list)| (ShardId(at as u8), take(list)))
+        let outgoing = self.outgoing.iter_mut().enumerate().filter(|(_, outgoing)| !outgoing.list.is_empty());
+        outgoing.map(|(at, outgoing)| (ShardId(at as u8), outgoing.take()))
     }
 
     /// The load of deliveries since the last call, for each shard with some.
@@ -265,6 +292,23 @@ mod tests {
         assert_eq!(notes.take_deliveries().collect::<Vec<_>>(), [(OTHER, load)]);
         assert_eq!(notes.take_deliveries().count(), 0);
         assert_eq!(outgoing(&mut notes)[0].1[0].load(), load);
+    }
+
+    #[test]
+    fn a_list_begins_with_room_for_as_many_notes_as_the_last_ones_had() {
+        let mut notes = Notes::new(OWN, 2);
+        let mut capacity_after = |count: usize| {
+            (0..count).for_each(|_| notes.tell(OTHER, HomeNote::DropStale));
+            outgoing(&mut notes).pop().map_or(0, |(_, list)| list.capacity())
+        };
+        let grown = capacity_after(1000);
+        assert!(grown >= 1000);
+        assert_eq!(capacity_after(1), 1000, "expects as many again");
+        assert_eq!(capacity_after(1), 750, "expects fewer after a short list");
+        let short = (0..40).map(|_| capacity_after(1)).last();
+        assert!(short.is_some_and(|capacity| capacity < 10), "forgets the long list: {short:?}");
+        capacity_after(3 * EXPECTED_MAX);
+        assert_eq!(capacity_after(1), EXPECTED_MAX, "and reserves no more than this");
     }
 
     #[test]

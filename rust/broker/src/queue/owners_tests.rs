@@ -247,7 +247,7 @@ fn a_message_that_fails_too_often_is_sent_to_its_dead_letter_queue() {
         .expect("a delivery");
     let origin = Origin { home: OWN, queue, consumer: delivery.consumer };
     let why = GivenBack::Failed { deliveries_max: 1, delay_ms: 0, credit: Credit::default() };
-    world.tell(HomeNote::GiveBack(origin, delivery.message, why));
+    world.tell(HomeNote::GiveBack(origin, delivery.message, Box::new(why)));
     world.owners().run_effects();
     let names: Vec<_> =
         world.queues.home.iter().map(|queue| String::from_utf8_lossy(&queue.name).into_owned()).collect();

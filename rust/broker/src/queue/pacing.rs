@@ -3,7 +3,7 @@
 //! The ACK of a consumer returns its credit to the home. On the home's own shard this happens in the turn that reads
 //! the ACK. For a consumer on another shard, the ACK and the next message have to be mailed first. So if a queue always
 //! had messages, consumers on the own shard would get up to twice as many. Each queue therefore counts how many
-//! messages they are ahead. While they have got more than 6/5 of what the others have, a consumer on the own shard that
+//! messages they are ahead. While they have got more than 11/10 of what the others have, a consumer on the own shard that
 //! gets credit again waits for up to two turns. A home without other work begins these turns at once. Exact equality
 //! would cost more, because the home would need more and smaller turns.
 
@@ -16,8 +16,8 @@ use crate::ids::{ConsumerKey, ShardId};
 /// The maximum number of turns for which a consumer waits.
 const TURNS_MAX: u64 = 2;
 /// A consumer on the own shard may get `SHARE_OWN` messages for every `SHARE_OTHERS` messages of any other consumer.
-const SHARE_OWN: i64 = 6;
-const SHARE_OTHERS: i64 = 5;
+const SHARE_OWN: i64 = 11;
+const SHARE_OTHERS: i64 = 10;
 /// The maximum lead of either side that is counted, in messages for each consumer. So a consumer that was slow for a
 /// long time does not have precedence for a long time afterwards.
 const LEAD_MAX: i64 = 1000;

@@ -36,12 +36,14 @@ impl Owners<'_> {
         self.count_visits();
     }
 
-    fn read_home_note(&mut self, note: HomeNote) {
+    /// Handles a note to this home. Its callers count the visits.
+    #[inline]
+    pub(crate) fn read_home_note(&mut self, note: HomeNote) {
         match note {
             HomeNote::Enqueue(message, requester) => self.enqueue_for(message, requester),
             HomeNote::Progress(progress) => self.queues.home.progress(&progress),
             HomeNote::GiveBack(origin, message, why) => {
-                self.queues.home.give_back(origin.queue, origin.consumer, message, why);
+                self.queues.home.give_back(origin.queue, origin.consumer, message, *why);
             }
             HomeNote::Attach(attach) => self.attach(*attach),
             HomeNote::Detach(subscriber) => self.queues.home.detach(subscriber),

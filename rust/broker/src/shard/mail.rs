@@ -14,8 +14,12 @@ use crate::log::Level;
 use crate::mail::inbound::Inbound;
 use crate::mail::incoming::{Next, Notes};
 use crate::mail::mailbox::{Accepted, Mail};
+use crate::queue::mail::Note;
 use crate::report::ConnectionInfo;
 use crate::text::Text;
+
+/// The number of notes whose messages are fetched into the cache of this core at a time.
+const FETCHED_AHEAD: usize = 8;
 
 impl Shard {
     /// Reads mail for half of a turn; messages are only queued here and routed by [`Shard::route_inbound`].
@@ -38,8 +42,13 @@ impl Shard {
 
     /// Reads the notes of one shard about queues.
     fn read_notes(&mut self, mut notes: Notes) {
-        let (mut frames, mut deliveries) = (0, 0);
-        for note in notes.left.by_ref() {
+        let (mut frames, mut deliveries, mut fetched) = (0, 0, 0);
+        while let Some(note) = notes.left.next() {
+            if fetched == 0 {
+                fetched = FETCHED_AHEAD;
+                notes.left.as_slice().iter().take(FETCHED_AHEAD).for_each(Note::fetch);
+            }
+            fetched -= 1;
             frames += usize::from(note.is_frame());
             deliveries += note.load();
             self.turn.budget.visit(1);

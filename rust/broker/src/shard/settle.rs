@@ -68,8 +68,8 @@ impl Shard {
             Note::Diagnostics(DiagnosticsNote::Diagnosed(number, report)) => {
                 self.diag().diagnosed(number, *report)
             }
-            note @ (Note::Home(_)
-            | Note::Replay(_)
+            Note::Home(note) => self.queue().read_home_note(note),
+            note @ (Note::Replay(_)
             | Note::Transaction(_)
             | Note::Memory(MemoryNote::AllowanceRequest(_))) => self.queue().read(from, note),
         }
