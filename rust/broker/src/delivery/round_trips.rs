@@ -51,7 +51,7 @@ impl Owners<'_> {
     /// Answers the requests whose conditions are met, or passes them to the store.
     pub fn answer_round_trips(&mut self) {
         while let Some(first) = self.deliveries.round_trips.waiting.front_mut() {
-            if !self.peers.inbound.is_behind(first.round + 1) {
+            if !self.peers.have_routed_mail_of(first.round) {
                 return;
             }
             let behind = *first.behind.get_or_insert_with(|| self.deliveries.fan_outs.last());

@@ -73,6 +73,11 @@ impl Incoming {
         (self.round, self.newest)
     }
 
+    /// Whether all mail that was taken in this round has been read.
+    pub(crate) fn has_read(&self, round: u64) -> bool {
+        self.round > round || !self.is_waiting()
+    }
+
     /// Whether all mail posted during a round has been read.
     pub(crate) fn has_read_behind(&self, round: u64) -> bool {
         self.round > round + 1 || (self.round > round && !self.is_waiting())
@@ -118,10 +123,12 @@ mod tests {
         incoming.refill(&mailbox, 5);
         assert_eq!(number(incoming.next()), Some(1));
         assert!(!incoming.has_read_behind(0) && incoming.has_work());
+        assert!(!incoming.has_read(1) && incoming.has_read(0));
         mailbox.post(&mut vec![Mail::Uncongested(ShardId(3))]);
         incoming.refill(&mailbox, 6);
         assert_eq!((incoming.round(), number(incoming.next())), ((1, 5), Some(2)));
         assert!(incoming.has_read_behind(0) && !incoming.has_read_behind(1));
+        assert!(incoming.has_read(1), "though more may have been posted since");
         assert!(incoming.has_work(), "there may be mail without a wake-up");
         incoming.refill(&mailbox, 6);
         assert_eq!((incoming.round(), number(incoming.next())), ((2, 6), Some(3)));

@@ -276,6 +276,12 @@ impl Peers {
         self.busy.saturated & shards != 0 || self.busy.sends_first
     }
 
+    /// Whether all mail that was taken in this round has been read, and its messages have been routed.
+    #[must_use]
+    pub fn have_routed_mail_of(&self, round: u64) -> bool {
+        self.incoming.has_read(round) && self.inbound.is_behind(round)
+    }
+
     /// Whether every message that was mailed up to the end of a round has been routed.
     #[must_use]
     pub fn have_all_routed(&self, round: u64) -> bool {

@@ -6,6 +6,7 @@ use super::client::Client;
 use super::support::{connect, exchange, names_at_home};
 use crate::config::Config;
 use crate::mail::mailbox::Mail;
+use crate::queue::mail::{HomeNote, Note};
 use crate::store::double::{Call, Journal};
 use crate::store::handle::Handle;
 
@@ -376,6 +377,33 @@ fn a_receipt_waits_even_if_reports_to_homes_are_posted_before_the_turn_ends() {
         broker.turn(0);
         client.read(usize::MAX);
     }
+    exchange(&mut broker, &mut client);
+    assert_eq!(journal.calls().len(), 1);
+    assert!(!client.has_all_receipts(), "it does not wait");
+    journal.save_all();
+    exchange(&mut broker, &mut client);
+    assert!(client.has_all_receipts(), "it waits forever");
+}
+
+#[test]
+fn a_receipt_waits_for_messages_whose_mail_is_read_over_several_turns() {
+    let (mut broker, journal, mut client) = world(Config::default());
+    let durable = names_at_home(&broker, "durable\n\nd", 1).next().expect("one of two");
+    let durable = durable.trim_start_matches("durable\n\n");
+    let subscribe = format!("SUBSCRIBE\nid:d\ndestination:/topic/a\ndurable-subscriber-name:{durable}\n\n\0");
+    client.send(format!("{subscribe}UNSUBSCRIBE\nid:d\n\n\0").as_bytes());
+    exchange(&mut broker, &mut client);
+    let number = client.expect_receipt();
+    let send = format!("SEND\ndestination:/topic/a\npersistent:true\nreceipt:{number}\n\nx\0");
+    client.send(send.as_bytes());
+    broker.turn(0);
+    // The other shard is asked whether its store has the message. More notes of the same turn follow than it reads in a
+    // turn, and then the message.
+    let mut mails = Vec::new();
+    broker.shared.mailboxes[1].take(&mut mails);
+    let [Mail::Queue(_, notes), Mail::Batch(_)] = &mut mails[..] else { panic!("{mails:?}") };
+    notes.extend((0..20_000).map(|_| Note::from(HomeNote::DropStale)));
+    broker.shared.mailboxes[1].post(&mut mails);
     exchange(&mut broker, &mut client);
     assert_eq!(journal.calls().len(), 1);
     assert!(!client.has_all_receipts(), "it does not wait");
