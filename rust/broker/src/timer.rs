@@ -10,6 +10,60 @@ use crate::ids::{QueueKey, SubscriptionKey};
 /// No deadline.
 pub const NEVER: u64 = u64::MAX;
 
+/// A time in milliseconds that may not be set, in the space of a number: connections are many, and have several.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Since(u64);
+
+impl Since {
+    /// Not set.
+    pub const NONE: Since = Since(NEVER);
+
+    /// This time.
+    #[must_use]
+    pub fn at(ms: u64) -> Since {
+        Since(ms)
+    }
+
+    /// The time, if it is set.
+    #[must_use]
+    #[inline]
+    pub fn get(self) -> Option<u64> {
+        self.is_set().then_some(self.0)
+    }
+
+    /// Whether it is set.
+    #[must_use]
+    #[inline]
+    pub fn is_set(self) -> bool {
+        self.0 != NEVER
+    }
+
+    /// Sets it, unless it is set; returns the time.
+    pub fn get_or_set(&mut self, ms: u64) -> u64 {
+        if !self.is_set() {
+            self.0 = ms;
+        }
+        self.0
+    }
+
+    /// Unsets it; returns the time, if it was set.
+    pub fn take(&mut self) -> Option<u64> {
+        std::mem::take(self).get()
+    }
+}
+
+impl Default for Since {
+    fn default() -> Since {
+        Since::NONE
+    }
+}
+
+impl std::fmt::Debug for Since {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
 /// The longest wait of one poll, which counts in 32 bits; a later deadline is reached in several steps.
 pub const POLL_MAX_MS: u64 = 3_600_000;
 
@@ -165,6 +219,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_time_that_is_not_set_is_none() {
+        let mut since = Since::default();
+        assert_eq!((since.get(), since.take(), format!("{since:?}")), (None, None, "None".to_owned()));
+        assert_eq!((since.get_or_set(0), since.get_or_set(7), since.is_set()), (0, 0, true));
+        assert_eq!(
+            (format!("{since:?}"), since.take(), since.is_set()),
+            ("Some(0)".to_owned(), Some(0), false)
+        );
+        assert_eq!((since, Since::at(7).get()), (Since::NONE, Some(7)));
+    }
 
     fn conn(index: u32) -> Due {
         Due::Conn(ConnKey { index, generation: 0 })

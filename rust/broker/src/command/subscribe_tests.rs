@@ -13,6 +13,7 @@ use crate::queue::mail::{Attach, ConsumerNote, HomeNote, Note, Source};
 use crate::queue::types::Credit;
 use crate::requester::Requester;
 use crate::router::Holdup;
+use crate::timer::Since;
 use crate::turn::jobs::Job;
 
 /// The other shard's copy of a change of interest: name, whether there is interest, and who waits for an answer.
@@ -228,7 +229,7 @@ fn a_subscription_may_shorten_the_time_that_its_outbox_blocks() {
 fn a_subscription_behind_a_full_outbox_is_told_after_its_interest() {
     let policy = SlowConsumer::Block(Duration::from_secs(5));
     let (mut fixture, [key]) = with_clients(|config| config.slow_consumer = policy);
-    fixture.conn(key).output.full_since_ms = Some(0);
+    fixture.conn(key).output.full_since_ms = Since::at(0);
     fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\n\n");
     let mail = fixture.mail_to_other();
     assert!(matches!(

@@ -2,6 +2,8 @@
 //!
 //! The time starts at the first byte, and stops while the broker does not read the connection.
 
+use crate::timer::Since;
+
 /// The number of bytes for which a frame gets one more second.
 const BYTES_A_SECOND: u64 = 64 << 10;
 
@@ -9,9 +11,9 @@ const BYTES_A_SECOND: u64 = 64 << 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
     /// The time of its first byte, plus the time in which the connection was not read.
-    since_ms: Option<u64>,
+    since_ms: Since,
     /// The time since which the connection is not read.
-    stopped_ms: Option<u64>,
+    stopped_ms: Since,
     /// Its length if known, else 0.
     announced: u64,
 }
@@ -19,9 +21,10 @@ pub struct Arrival {
 impl Arrival {
     /// Records that a frame is incomplete: the same one as before, or (`is_new`) one that has just begun.
     pub fn is_incomplete(&mut self, is_new: bool, announced: u64, now_ms: u64) {
-        if is_new || self.since_ms.is_none() {
-            self.since_ms = Some(now_ms);
+        if is_new {
+            self.since_ms = Since::NONE;
         }
+        self.since_ms.get_or_set(now_ms);
         self.announced = announced;
     }
 
@@ -32,26 +35,27 @@ impl Arrival {
 
     /// Stops the time, because the connection is not read.
     pub fn stop(&mut self, now_ms: u64) {
-        self.stopped_ms.get_or_insert(now_ms);
+        self.stopped_ms.get_or_set(now_ms);
     }
 
     /// Continues the time when the connection is read again. Returns whether a deadline is running.
     pub fn go_on(&mut self, now_ms: u64) -> bool {
         let Some(stopped_ms) = self.stopped_ms.take() else { return false };
-        self.since_ms = self.since_ms.map(|since_ms| since_ms + (now_ms - stopped_ms.max(since_ms)));
-        self.since_ms.is_some()
+        let Some(since_ms) = self.since_ms.get() else { return false };
+        self.since_ms = Since::at(since_ms + (now_ms - stopped_ms.max(since_ms)));
+        true
     }
 
     /// The time of its first byte, plus the time in which the connection was not read.
     #[must_use]
     pub fn since_ms(&self) -> Option<u64> {
-        self.since_ms
+        self.since_ms.get()
     }
 
     /// Whether a part of a frame has arrived.
     #[must_use]
     pub fn is_on(&self) -> bool {
-        self.since_ms.is_some()
+        self.since_ms.is_set()
     }
 
     /// Its length in bytes if known, else 0.
@@ -70,7 +74,7 @@ impl Arrival {
     /// The time at which it must be complete; `None` while the broker does not read the connection.
     #[must_use]
     pub fn deadline_ms(&self, came: usize, timeout_ms: u64) -> Option<u64> {
-        let since_ms = self.since_ms.filter(|_| self.stopped_ms.is_none())?;
+        let since_ms = self.since_ms.get().filter(|_| !self.stopped_ms.is_set())?;
         Some(since_ms.saturating_add(self.allowed_ms(came, timeout_ms)))
     }
 }

@@ -22,7 +22,7 @@ use super::transaction::{Commit, Committing};
 use super::{Connections, Effect};
 use crate::ids::ConnKey;
 use crate::log::Level;
-use crate::timer::Due;
+use crate::timer::{Due, Since};
 use crate::turn::Turn;
 
 /// WebSocket close codes (RFC 6455, 7.4.1).
@@ -71,7 +71,7 @@ impl Connections {
     pub fn write_last(&mut self, turn: &mut Turn, key: ConnKey) {
         let Some(conn) = self.table.get_mut(key) else { return };
         conn.life.go_on_to(Phase::Closing, turn.now_ms);
-        conn.output.full_since_ms = None;
+        conn.output.full_since_ms = Since::NONE;
         conn.output.written_ms = turn.now_ms;
         conn.check_socket(turn.now_ms);
         self.queue_for_flushing(key);

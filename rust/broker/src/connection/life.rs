@@ -27,6 +27,8 @@ pub struct Life {
     /// DISCONNECT was received, or an ERROR is pending: it is not read any more, and closes after its pending
     /// answers.
     pub ending: bool,
+    /// Distinguishes this connection from earlier ones in the same slot.
+    pub generation: u32,
     /// The subscriptions that are still to be removed; nothing is delivered to them any more.
     pub leaving: Option<Box<Leaving>>,
     /// The time at which it was accepted, and later the time at which its closing began.
@@ -40,7 +42,7 @@ impl Life {
     #[must_use]
     pub fn new(refused: bool, now_ms: u64) -> Self {
         let (phase, since_ms) = (Phase::Open, now_ms);
-        Life { phase, refused, ending: false, leaving: None, since_ms, deadline_ms: NEVER }
+        Life { phase, refused, ending: false, generation: 0, leaving: None, since_ms, deadline_ms: NEVER }
     }
 
     /// Whether it reads and writes.

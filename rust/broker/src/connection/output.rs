@@ -7,6 +7,7 @@ use super::deferred::Deferred;
 use super::outbox::{Kind, Outbox};
 use crate::ids::ConnKey;
 use crate::router::group::Framing;
+use crate::timer::Since;
 use crate::turn::Turn;
 
 /// The time after which a consumer with a full outbox is cut off if it takes no byte.
@@ -33,7 +34,7 @@ pub struct Output {
     /// The state in the flush lists.
     pub flush: Flush,
     /// The time since which the outbox is full.
-    pub full_since_ms: Option<u64>,
+    pub full_since_ms: Since,
     /// How long a full outbox may stay over half, in milliseconds, as requested by its subscriptions.
     pub patience_ms: u64,
     /// The time from which the outbox, which is full or receives an initial replay, is expected to move.
@@ -52,7 +53,7 @@ impl Output {
             outbox: Outbox::default(),
             deferred: None,
             flush: Flush::Idle,
-            full_since_ms: None,
+            full_since_ms: Since::NONE,
             patience_ms: u64::MAX,
             stuck_since_ms: now_ms,
             dropped: 0,
@@ -77,7 +78,7 @@ impl Output {
     /// is cut off if the outbox has not moved until then.
     #[must_use]
     pub fn slow_deadline(&self, moved_ms: u64, patience_ms: u64) -> Option<u64> {
-        let since_ms = self.full_since_ms?;
+        let since_ms = self.full_since_ms.get()?;
         let patience_ms = patience_ms.min(self.patience_ms);
         let moved_ms = moved_ms.max(self.stuck_since_ms);
         Some((moved_ms + STUCK_MS.min(patience_ms)).min(since_ms.saturating_add(patience_ms)))
@@ -153,7 +154,7 @@ mod tests {
     fn a_consumer_may_stall_for_a_second_and_stay_over_half_for_its_patience() {
         let mut output = Output::new(0);
         assert_eq!(output.slow_deadline(0, 5000), None, "its outbox is not full");
-        (output.full_since_ms, output.stuck_since_ms) = (Some(100), 100);
+        (output.full_since_ms, output.stuck_since_ms) = (Since::at(100), 100);
         assert_eq!(output.slow_deadline(50, 5000), Some(1100));
         assert_eq!(output.slow_deadline(4800, 5000), Some(5100));
         output.patience_ms = 300;

@@ -14,6 +14,7 @@ use crate::collections::line::Line;
 use crate::ids::ConnKey;
 use crate::router::Holdup;
 use crate::router::fan_out::FanOutKey;
+use crate::timer::Since;
 
 /// The room for which a connection's next frame waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,9 +92,9 @@ pub struct Wait {
     reason: Option<Reason>,
     since_ms: u64,
     /// The time at which the waiting frame was held first; kept until it passes.
-    held_since_ms: Option<u64>,
+    held_since_ms: Since,
     /// The time since which memory stops the fan-out, as far as known; `None` if only outboxes do.
-    stopped_since_ms: Option<u64>,
+    stopped_since_ms: Since,
 }
 
 impl Wait {
@@ -133,7 +134,7 @@ impl Wait {
     #[must_use]
     pub fn bounded_since_ms(&self) -> Option<u64> {
         if matches!(self.question(), Some(Question::FanOut(_))) {
-            return self.stopped_since_ms.map(|stopped_ms| stopped_ms.max(self.since_ms));
+            return self.stopped_since_ms.get().map(|stopped_ms| stopped_ms.max(self.since_ms));
         }
         let is_bounded = matches!(self.question(), Some(Question::Commit(_)) | None);
         let is_own = matches!(self.pause(), Some(Pause::Answers | Pause::Mail | Pause::Deferred));
@@ -142,12 +143,12 @@ impl Wait {
 
     /// Updates the time since which memory stops the fan-out; `None` if only outboxes do.
     pub fn note_stopped(&mut self, since_ms: Option<u64>) {
-        self.stopped_since_ms = since_ms;
+        self.stopped_since_ms = since_ms.map_or(Since::NONE, Since::at);
     }
 
     /// Records that the held frame has passed.
     pub fn passed(&mut self) {
-        self.held_since_ms = None;
+        self.held_since_ms = Since::NONE;
     }
 
     /// The reason of the wait, as text for an ERROR.
@@ -197,7 +198,7 @@ impl Parking {
             return false;
         };
         self.last_place = self.waiting[pause as usize].push_behind(self.last_place, key);
-        wait.since_ms = *wait.held_since_ms.get_or_insert(now_ms);
+        wait.since_ms = wait.held_since_ms.get_or_set(now_ms);
         wait.reason = Some(Reason::Room(pause, self.last_place));
         true
     }
@@ -206,8 +207,8 @@ impl Parking {
     pub(super) fn ask(&mut self, conns: &mut Conns, key: ConnKey, question: Question, now_ms: u64) {
         self.end_wait(conns, key);
         if let Some(conn) = conns.get_mut(key) {
-            conn.wait.since_ms = conn.wait.held_since_ms.unwrap_or(now_ms);
-            conn.wait.stopped_since_ms = Some(conn.wait.since_ms); // until it is known
+            conn.wait.since_ms = conn.wait.held_since_ms.get().unwrap_or(now_ms);
+            conn.wait.stopped_since_ms = Since::at(conn.wait.since_ms); // until it is known
             conn.wait.reason = Some(Reason::Answer(question));
         }
     }

@@ -63,7 +63,7 @@ impl Connections {
         let mut references = 0;
         for member in members {
             let conn = self.table.member_mut(member.conn);
-            let key = ConnKey { index: member.conn, generation: conn.generation };
+            let key = ConnKey { index: member.conn, generation: conn.life.generation };
             let mut start = start;
             if !conn.has_room(limit)
                 && !make_room(conn, &mut self.chunks, &mut turn.counters, &turn.config, frames)
@@ -94,7 +94,7 @@ impl Connections {
                     self.dirty.push(key);
                 }
             }
-            if conn.output.outbox.bytes() >= limit && conn.output.full_since_ms.is_none() {
+            if conn.output.outbox.bytes() >= limit && !conn.output.full_since_ms.is_set() {
                 self.newly_full.push(key);
             }
         }

@@ -97,7 +97,7 @@ impl Connections {
             deferred.is_listed = true;
             self.refill.push_back(key);
         }
-        if is_first && conn.output.full_since_ms.is_none() {
+        if is_first && !conn.output.full_since_ms.is_set() {
             self.newly_full.push(key);
         }
     }

@@ -18,21 +18,24 @@ impl Conns {
     /// Adds a connection and returns its key.
     pub fn insert(&mut self, mut conn: Conn) -> ConnKey {
         self.generation = self.generation.wrapping_add(1);
-        conn.generation = self.generation;
+        conn.life.generation = self.generation;
         ConnKey { index: self.slots.insert(Box::new(conn)) as u32, generation: self.generation }
     }
 
     /// The connection, unless it is removed.
     #[must_use]
     pub fn get(&self, key: ConnKey) -> Option<&Conn> {
-        self.slots.get(key.index as usize).filter(|conn| conn.generation == key.generation).map(Box::as_ref)
+        self.slots
+            .get(key.index as usize)
+            .filter(|conn| conn.life.generation == key.generation)
+            .map(Box::as_ref)
     }
 
     /// The connection, unless it is removed.
     pub fn get_mut(&mut self, key: ConnKey) -> Option<&mut Conn> {
         self.slots
             .get_mut(key.index as usize)
-            .filter(|conn| conn.generation == key.generation)
+            .filter(|conn| conn.life.generation == key.generation)
             .map(Box::as_mut)
     }
 
@@ -75,7 +78,7 @@ impl Conns {
     pub fn iter(&self) -> impl Iterator<Item = (ConnKey, &Conn)> {
         self.slots
             .iter()
-            .map(|(index, conn)| (ConnKey { index: index as u32, generation: conn.generation }, &**conn))
+            .map(|(index, conn)| (ConnKey { index: index as u32, generation: conn.life.generation }, &**conn))
     }
 
     /// The keys of all connections.

@@ -75,7 +75,7 @@ impl Owners<'_> {
                 if !conn.has_room(turn.config.outbox_limit) || conn.output.dropped > 0 {
                     return false;
                 }
-                let key = ConnKey { index: member.conn, generation: conn.generation };
+                let key = ConnKey { index: member.conn, generation: conn.life.generation };
                 copies.add_receiver(key, group.wire_format, &group.prefix);
             }
         }

@@ -266,7 +266,7 @@ impl Owners<'_> {
             (group.wire_format.framing == Framing::WebSocket).then(|| suffixes.opcode(message.body));
         let mut extra = SmallVec::<[u8; 48]>::new();
         let conn = connections.table.member_mut(member.conn);
-        let key = ConnKey { index: member.conn, generation: conn.generation };
+        let key = ConnKey { index: member.conn, generation: conn.life.generation };
         let limit = turn.config.outbox_limit;
         if !conn.has_room(limit)
             && !make_room(conn, &mut connections.chunks, &mut turn.counters, &turn.config, 1)
@@ -293,7 +293,7 @@ impl Owners<'_> {
             conn.output.flush = Flush::Prompt;
             connections.dirty.push(key);
         }
-        if conn.output.outbox.bytes() >= limit && conn.output.full_since_ms.is_none() {
+        if conn.output.outbox.bytes() >= limit && !conn.output.full_since_ms.is_set() {
             connections.newly_full.push(key);
         }
     }

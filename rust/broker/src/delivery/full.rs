@@ -22,6 +22,7 @@ use crate::message::OwnedMessage;
 use crate::queue::types::Queue;
 use crate::router::Holdup;
 use crate::router::group::{Member, SubscriptionIndex};
+use crate::timer::Since;
 
 /// The visits that a message to one of many queues counts as: neither is in the processor's cache, and the queue may
 /// need memory that is new from the system.
@@ -58,7 +59,7 @@ impl Owners<'_> {
         let own = self.queues.consumers.get(member.subscription).and_then(|consumer| consumer.slow_consumer);
         let policy = own.unwrap_or(self.turn.config.slow_consumer);
         let conn = self.connections.table.member_mut(member.conn);
-        let key = ConnKey { index: member.conn, generation: conn.generation };
+        let key = ConnKey { index: member.conn, generation: conn.life.generation };
         if conn.life.leaving.is_some() {
             return;
         }
@@ -81,7 +82,7 @@ impl Owners<'_> {
         self.queue().count_visits();
         let conn = self.connections.table.member_mut(member.conn);
         if own.is_none()
-            && conn.output.full_since_ms.is_none()
+            && !conn.output.full_since_ms.is_set()
             && waiting + conn.output.outbox.bytes() >= limit
         {
             self.connections.newly_full.push(key);
@@ -96,7 +97,7 @@ impl Owners<'_> {
         let now_ms = self.turn.now_ms;
         let blocks = matches!(self.turn.config.slow_consumer, SlowConsumer::Block(_));
         let Some(conn) = self.connections.table.get(key) else { return };
-        if !blocks || conn.output.full_since_ms.is_some() || !conn.life.is_open() {
+        if !blocks || conn.output.full_since_ms.is_set() || !conn.life.is_open() {
             return;
         }
         self.turn.budget.change(conn.subscriptions.len());
@@ -109,7 +110,7 @@ impl Owners<'_> {
         if !full {
             return;
         }
-        conn.output.full_since_ms = Some(now_ms);
+        conn.output.full_since_ms = Since::at(now_ms);
         conn.output.stuck_since_ms = now_ms;
         conn.check_socket(now_ms);
         let bytes = waiting;
@@ -125,7 +126,7 @@ impl Owners<'_> {
     pub fn note_progress(&mut self, key: ConnKey) {
         let limit = self.turn.config.outbox_limit;
         let Some(conn) = self.connections.table.get(key) else { return };
-        if conn.output.full_since_ms.is_none()
+        if !conn.output.full_since_ms.is_set()
             || conn.has_deferred()
             || conn.output.outbox.bytes() >= limit / 2
         {
@@ -137,7 +138,7 @@ impl Owners<'_> {
         self.turn.budget.change(conn.subscriptions.len());
         if self.waiting_bytes(key) < limit / 2 {
             if let Some(conn) = self.connections.table.get_mut(key) {
-                conn.output.full_since_ms = None;
+                conn.output.full_since_ms = Since::NONE;
             }
             self.change_full(key, false);
         }

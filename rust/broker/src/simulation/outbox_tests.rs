@@ -109,7 +109,7 @@ fn a_complete_send_that_waits_is_not_refused_as_incomplete() {
         .connections
         .table
         .iter()
-        .any(|(_, conn)| conn.output.full_since_ms.is_some())
+        .any(|(_, conn)| conn.output.full_since_ms.is_set())
     {
         other.send(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000)).as_bytes());
         broker.run_until_idle();
