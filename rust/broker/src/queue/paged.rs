@@ -291,7 +291,9 @@ impl Pending {
             None => _ = self.drop_stub(stub),
             Some(mut message) => {
                 (message.seq, message.expires_ms) = (seq, stub.expires_ms);
-                let is_behind_head = paged.head.back().is_none_or(|last| last.seq < seq);
+                // An expired message may arrive behind messages that were placed in the meantime.
+                let is_behind_head = paged.head.back().is_none_or(|last| last.seq < seq)
+                    && self.fresh.front().is_none_or(|first| first.seq > seq);
                 self.bytes -= stub.bytes as usize;
                 self.bytes += message.size();
                 if stub.expires_ms != 0 {

@@ -151,6 +151,20 @@ fn an_expired_message_that_is_wanted_is_loaded_first_and_expires_then() {
 }
 
 #[test]
+fn an_expired_message_that_is_loaded_stands_behind_one_that_was_placed_meanwhile() {
+    let mut pending = Pending::default();
+    (2..=5).for_each(|seq| _ = pending.push(message(seq, 1, 1)));
+    pending.page_out(WINDOW, usize::MAX, |message| message.seq);
+    let mut expired = Vec::new();
+    pending.advance(1, usize::MAX, &mut expired);
+    assert_eq!(expired.iter().map(|message| message.seq).collect::<Vec<_>>(), [2, 3, 4]);
+    pending.place(message(1, 0, 1));
+    assert_eq!(requests(&mut pending), [5]);
+    pending.arrive(5, Some(message(5, 0, 1)));
+    assert_eq!(drain(&mut pending), [1, 5]);
+}
+
+#[test]
 fn everything_can_be_dropped_with_its_record_and_the_memory_is_given_back() {
     let before = message::held_bytes();
     let mut pending = Pending::default();
