@@ -248,7 +248,7 @@ impl Home {
         let Some(mut message) = take(&mut queue.pending) else { return };
         let size = message.size() as u64;
         queue.in_flight_bytes += size;
-        queue.count_delivery(taker, self.pacing.is_own(consumer.subscriber.shard));
+        queue.count_delivery(taker, self.pacing.is_own(consumer.subscriber.shard), self.now_ms);
         consumer.credit.messages -= 1;
         consumer.credit.bytes -= size as i64;
         match taker {

@@ -6,6 +6,9 @@
 //! messages they are ahead. While they have got more than 11/10 of what the others have, a consumer on the own shard that
 //! gets credit again waits for up to two turns. A home without other work begins these turns at once. Exact equality
 //! would cost more, because the home would need more and smaller turns.
+//!
+//! Nobody waits for consumers that got nothing for a while: they are slow themselves, or stuck, and messages for them
+//! are not on the way.
 
 use std::collections::VecDeque;
 
@@ -15,6 +18,8 @@ use crate::ids::{ConsumerKey, ShardId};
 
 /// The maximum number of turns for which a consumer waits.
 const TURNS_MAX: u64 = 2;
+/// The time after which nobody waits for consumers that have got nothing meanwhile. Mail takes a few turns, and so less.
+const SLOW_MS: u64 = 20;
 /// A consumer on the own shard may get `SHARE_OWN` messages for every `SHARE_OTHERS` messages of any other consumer.
 const SHARE_OWN: i64 = 11;
 const SHARE_OTHERS: i64 = 10;
@@ -65,6 +70,8 @@ pub(super) struct Lead {
     own: u32,
     /// The number of messages that they got beyond their share, in the unit of [`Queue::count_delivery`].
     ahead: i64,
+    /// The time at which one of the others got a message last.
+    others_got_ms: u64,
 }
 
 impl Queue {
@@ -78,9 +85,9 @@ impl Queue {
         self.lead.own -= 1;
     }
 
-    /// Counts a delivery, and how it changes the lead. The shares are multiplied by the numbers of consumers, so that
+    /// Counts a delivery at this time, and how it changes the lead. The shares are multiplied by the numbers of consumers, so that
     /// the lead is an integer. Consumers of patterns are not paced.
-    pub(super) fn count_delivery(&mut self, taker: Taker, is_own: bool) {
+    pub(super) fn count_delivery(&mut self, taker: Taker, is_own: bool, now_ms: u64) {
         self.in_flight += 1;
         if let Taker::Pattern(_) = taker {
             return;
@@ -88,6 +95,9 @@ impl Queue {
         if self.lead.own == self.exact {
             self.lead.ahead = 0; // there are no others
             return;
+        }
+        if !is_own {
+            self.lead.others_got_ms = now_ms;
         }
         let (own, others) = (i64::from(self.lead.own), i64::from(self.exact - self.lead.own));
         let max = LEAD_MAX * SHARE_OTHERS * own * others;
@@ -97,8 +107,9 @@ impl Queue {
     }
 
     /// Whether consumers on the home's own shard have to wait for others.
-    fn is_paced(&self) -> bool {
-        self.lead.ahead > 0 && self.lead.own < self.exact && self.pending.has_next()
+    fn is_paced(&self, now_ms: u64) -> bool {
+        let Lead { own, ahead, others_got_ms } = self.lead;
+        ahead > 0 && own < self.exact && now_ms < others_got_ms + SLOW_MS && self.pending.has_next()
     }
 }
 
@@ -121,7 +132,7 @@ impl Home {
         let Some(consumer) = self.consumers.get_mut(key) else { return false };
         if let Consumed::Queue(at) = consumer.consumed
             && self.pacing.is_own(consumer.subscriber.shard)
-            && self.queues.get(at).is_some_and(Queue::is_paced)
+            && self.queues.get(at).is_some_and(|queue| queue.is_paced(self.now_ms))
         {
             consumer.is_suspended = true;
             self.pacing.waiting.push_back((self.pacing.turn + TURNS_MAX, key));
@@ -137,7 +148,7 @@ impl Home {
                 Consumed::Queue(at) => self.queues.get(at),
                 Consumed::Pattern(_) => None,
             });
-            *until <= self.pacing.turn || !queue.is_some_and(Queue::is_paced)
+            *until <= self.pacing.turn || !queue.is_some_and(|queue| queue.is_paced(self.now_ms))
         })
     }
 

@@ -39,7 +39,11 @@ impl World {
 
     /// Dispatches in a turn that begins; returns the number of deliveries to the own shard and to the other one.
     fn turn(&mut self) -> (usize, usize) {
-        self.home.set_time(0);
+        self.turn_at(0)
+    }
+
+    fn turn_at(&mut self, now_ms: u64) -> (usize, usize) {
+        self.home.set_time(now_ms);
         self.dispatch()
     }
 
@@ -111,6 +115,21 @@ fn a_consumer_waits_for_a_few_turns_if_the_other_acknowledges_nothing() {
     }
     assert_eq!(world.turn(), (10, 0));
     assert!(!world.home.is_busy());
+}
+
+#[test]
+fn nobody_waits_for_a_slow_consumer() {
+    let mut world = World::new(200, &[OWN, OTHER]);
+    assert_eq!(world.turn_at(5), (10, 10));
+    for _ in 0..5 {
+        world.acknowledge(0);
+        assert_eq!(world.turn_at(5 + SLOW_MS), (10, 0));
+    }
+    world.acknowledge(1);
+    assert_eq!(world.turn_at(6 + SLOW_MS), (0, 10));
+    world.acknowledge(0);
+    assert_eq!(world.dispatch(), (0, 0), "the other has got messages again");
+    assert_eq!(world.turn_at(6 + 2 * SLOW_MS), (10, 0));
 }
 
 #[test]
