@@ -157,6 +157,8 @@ enum ToHome {
 
 struct World {
     homes: Vec<Home>,
+    /// Consumers on the own shard of a home wait for others (`pacing.rs`).
+    paces: bool,
     store: ModelStore,
     now_ms: u64,
     timers: BinaryHeap<Reverse<(u64, usize, QueueKey)>>,
@@ -176,9 +178,11 @@ struct World {
 }
 
 impl World {
-    fn new(homes: usize, store: ModelStore) -> Self {
+    fn new(homes: usize, paces: bool, store: ModelStore) -> Self {
+        let home = |at: usize| if paces { store.home().on(ShardId(at as u8)) } else { store.home() };
         World {
-            homes: (0..homes).map(|_| store.home()).collect(),
+            homes: (0..homes).map(home).collect(),
+            paces,
             store,
             now_ms: 0,
             timers: BinaryHeap::new(),

@@ -18,7 +18,7 @@ impl World {
             let is_quiet = |home: usize| {
                 self.to_home[home].is_empty()
                     && self.from_home[home].is_empty()
-                    && !self.homes[home].has_work()
+                    && !self.homes[home].is_busy()
             };
             if (0..self.homes.len()).all(is_quiet) {
                 break;

@@ -244,6 +244,7 @@ impl World {
     }
 
     pub(super) fn dispatch(&mut self, home: usize, count: usize) {
+        self.homes[home].set_time(self.now_ms);
         for key in self.homes[home].ready_queues.clone() {
             self.line((home, key));
         }
@@ -317,10 +318,10 @@ impl World {
             // A consumer of a pattern returns to its queues one after the other, so it may be late.
             let others = line.consumers.iter().filter(|other| **other != number);
             for other in others.filter(|other| self.consumers[**other].source.is_ok()) {
-                // A suspended consumer may be late, too.
+                // A consumer that is suspended or waits for others may be late, too.
                 let was_away = self.closed_before[home].contains(&subscriber_of(*other).shard.0);
                 assert!(
-                    was_away || !self.credit(home, *other).is_left(),
+                    was_away || self.paces || !self.credit(home, *other).is_left(),
                     "another consumer could have got it"
                 );
             }

@@ -72,9 +72,13 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
 
     #[test]
-    fn homes_agree_with_a_list_of_messages(homes in 1..4_usize, steps in prop::collection::vec(step(), 1..120)) {
+    fn homes_agree_with_a_list_of_messages(
+        homes in 1..4_usize,
+        paces in any::<bool>(),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
         let before = held_bytes();
-        let mut world = World::new(homes, ModelStore::Ledger(Ledger::default()));
+        let mut world = World::new(homes, paces, ModelStore::Ledger(Ledger::default()));
         steps.into_iter().for_each(|step| world.run(step));
         world.finish();
         prop_assert_eq!(held_bytes(), before);
@@ -83,12 +87,13 @@ proptest! {
     #[test]
     fn homes_with_messages_in_the_store_agree_with_a_list_of_messages(
         homes in 1..4_usize,
+        paces in any::<bool>(),
         seed in any::<u64>(),
         window in 1..4_usize,
         steps in prop::collection::vec(step(), 1..120),
     ) {
         let before = held_bytes();
-        let mut world = World::new(homes, ModelStore::Paging(PagingStore::new(seed, 60), window));
+        let mut world = World::new(homes, paces, ModelStore::Paging(PagingStore::new(seed, 60), window));
         steps.into_iter().for_each(|step| world.run(step));
         world.finish();
         prop_assert_eq!(held_bytes(), before);
