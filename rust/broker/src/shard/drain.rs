@@ -101,7 +101,7 @@ impl Shard {
         if self.turn.now_ms >= draining.impatient_ms {
             self.close_waiting();
         }
-        if !announced && self.is_quiet() && self.is_saved() {
+        if !announced && self.is_quiet() && self.queues.home.store.is_settled() {
             self.peers.tell_all(Mail::Drained);
             if let Some(draining) = &mut self.draining {
                 draining.announced = true;
@@ -170,16 +170,13 @@ impl Shard {
         })
     }
 
-    /// Whether all received frames are handled, and no RECEIPT is pending.
+    /// Whether all received frames are handled, and no RECEIPT is pending. Round trips need no check: the shard that
+    /// asked is not finished before the answer, because its connection or its store waits for it, and no shard stops
+    /// before all are finished, unless `drain` runs out.
     fn is_quiet(&self) -> bool {
         self.is_delivered()
             && self.has_no_jobs()
             && self.connections.table.iter().all(|(_, conn)| is_finished(conn))
-    }
-
-    /// The store has all, and no frame of another shard waits for that.
-    fn is_saved(&mut self) -> bool {
-        self.deliveries.round_trips.is_empty() && self.queues.home.store.is_settled()
     }
 
     /// Whether every received message has been delivered to its subscriptions here.
