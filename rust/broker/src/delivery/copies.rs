@@ -91,10 +91,12 @@ mod tests {
 
     use super::SUFFIX_BODY_MAX;
     use crate::config::{Config, SlowConsumer};
-    use crate::delivery::fixture::Fixture;
+    use crate::delivery::fixture::{Fixture, message};
     use crate::ids::ConnKey;
+    use crate::message::OwnedMessage;
     use crate::message::chunk::CHUNK_BYTES;
     use crate::router::group::Place;
+    use crate::turn::budget::Budget;
 
     /// More than any test writes.
     const ROOM: usize = 1 << 20;
@@ -241,6 +243,46 @@ mod tests {
             assert!(waiting_bytes(&fixture, conn) - before < 2 * CHUNK_BYTES);
         }
         assert!(fixture.connections.newly_full.contains(&conn));
+    }
+
+    /// Continues fan-outs over as many turns as they take.
+    fn end_fan_outs(fixture: &mut Fixture) {
+        while fixture.deliveries.fan_outs.first().is_some() {
+            fixture.turn.budget = Budget::default();
+            fixture.owners().proceed_with_fan_outs(1);
+        }
+    }
+
+    #[test]
+    fn a_message_that_has_to_follow_a_fan_out_is_not_collected() {
+        let mut fixture = Fixture::new(Config { outbox_limit: 1 << 24, ..Config::default() });
+        let conns = subscribers(&mut fixture, ["0", "1"]);
+        ["2", "3"].iter().for_each(|id| _ = fixture.subscribe(conns[0], "/large", id, None));
+        fixture.deliver("/t", "a");
+        let large = "b".repeat(600_000);
+        fixture.turn.budget = Budget::nearly_over();
+        fixture.turn.budget.visit(1);
+        let fan_out = fixture.deliver("/large", &large).expect("a fan-out of several turns");
+        assert!(fixture.deliveries.fan_outs.is_going(fan_out));
+        fixture.owners().publish_late(&OwnedMessage::new(&message(b"/t", b"c")));
+        end_fan_outs(&mut fixture);
+        assert_eq!(fixture.write(conns[0], usize::MAX), ["a", &large, &large, "c"]);
+        assert_eq!(fixture.write(conns[1], ROOM), ["a", "c"]);
+    }
+
+    #[test]
+    fn messages_that_are_encoded_over_several_turns_are_not_collected() {
+        let mut fixture = Fixture::new(Config::default());
+        let mut subscribe = |id: usize| subscribers(&mut fixture, [&id.to_string()])[0];
+        let conns: Vec<ConnKey> = (0..900).map(&mut subscribe).collect();
+        let body = "x".repeat(SUFFIX_BODY_MAX);
+        for _ in 0..3 {
+            fixture.turn.budget = Budget::nearly_over();
+            let fan_out = fixture.deliver("/t", &body).expect("a fan-out of several turns");
+            assert!(fixture.deliveries.fan_outs.is_going(fan_out) && !is_pending(&fixture));
+            end_fan_outs(&mut fixture);
+        }
+        conns.iter().for_each(|conn| assert_eq!(fixture.write(*conn, ROOM), [&body[..]; 3]));
     }
 
     #[test]

@@ -238,9 +238,21 @@ mod tests {
     fn notes_to_the_own_shard_are_separate() {
         let mut notes = Notes::new(OWN, 2);
         notes.tell(OWN, HomeNote::DropStale);
-        assert!(notes.has_local() && outgoing(&mut notes).is_empty());
+        assert!(notes.has_local() && !notes.is_empty() && outgoing(&mut notes).is_empty());
         assert!(matches!(notes.next_local(), Some(Local::Note(Note::Home(HomeNote::DropStale)))));
         assert!(notes.next_local().is_none() && notes.is_empty());
+    }
+
+    #[test]
+    fn the_memory_of_very_many_notes_to_the_own_shard_is_freed_after_them() {
+        let mut notes = Notes::new(OWN, 2);
+        (0..=KEPT_LOCAL).for_each(|_| notes.tell(OWN, HomeNote::DropStale));
+        assert_eq!(notes.local_len(), KEPT_LOCAL + 1);
+        while notes.next_local().is_some() {}
+        assert_eq!(notes.local.capacity(), 0);
+        notes.tell(OWN, HomeNote::DropStale);
+        while notes.next_local().is_some() {}
+        assert!(notes.local.capacity() > 0, "a short list is kept");
     }
 
     #[test]

@@ -152,6 +152,55 @@ fn a_wait_ends_when_the_other_consumer_catches_up_or_leaves() {
 }
 
 #[test]
+fn deliveries_to_consumers_of_a_pattern_do_not_count() {
+    let mut world = World::new(100, &[OWN, OTHER]);
+    let of_pattern = Subscriber { shard: OWN, key: Key { index: 1, generation: 1 } };
+    let credit = Credit { messages: PREFETCH, bytes: Credit::UNLIMITED };
+    world.home.attach_pattern(b"/queue/*", of_pattern, credit);
+    world.home.proceed(usize::MAX);
+    assert_eq!(world.turn(), (20, 10));
+    world.acknowledge(0);
+    assert_eq!(world.turn(), (10, 0), "the exact consumers have got equally many");
+}
+
+#[test]
+fn only_a_limited_lead_is_made_up_for() {
+    for fast in [0, 1] {
+        let mut world = World::new(20_000, &[OWN, OTHER]);
+        world.turn();
+        for _ in 0..5 * LEAD_MAX / PREFETCH {
+            world.acknowledge(fast);
+            (0..=TURNS_MAX).for_each(|_| _ = world.turn());
+        }
+        // Now the other one gets messages, until both get their shares again.
+        let mut caught_up = 0;
+        world.acknowledge(fast);
+        loop {
+            world.acknowledge(1 - fast);
+            let (own, other) = world.dispatch();
+            match fast {
+                0 if own > 0 => break,
+                1 if own == 0 => break,
+                _ => caught_up += if fast == 0 { other } else { own },
+            }
+        }
+        let caught_up = caught_up as i64;
+        assert!(caught_up > LEAD_MAX / 2 && caught_up <= LEAD_MAX + PREFETCH, "{fast}: {caught_up}");
+    }
+}
+
+#[test]
+fn a_home_records_that_a_consumer_has_credit_again_until_the_turn_ends() {
+    let mut world = World::new(100, &[OTHER]);
+    world.turn();
+    assert!(!world.home.has_regained_credit());
+    world.acknowledge(0);
+    assert!(world.home.has_regained_credit());
+    world.turn();
+    assert!(!world.home.has_regained_credit());
+}
+
+#[test]
 fn a_consumer_that_leaves_does_not_wait() {
     let mut world = World::new(100, &[OWN, OTHER]);
     world.turn();

@@ -111,6 +111,19 @@ fn messages_that_the_store_cannot_take_stay_loaded_at_their_places() {
 }
 
 #[test]
+fn loaded_messages_before_the_first_stub_are_part_of_the_window() {
+    let mut pending = Pending::default();
+    (1..=9).for_each(|seq| _ = pending.push(message(seq, 0, 1)));
+    // The store cannot take these messages, of which the last is behind all stubs.
+    let is_refused = |seq| matches!(seq, 4 | 5 | 9);
+    pending.page_out(WINDOW, usize::MAX, |message| if is_refused(message.seq) { 0 } else { message.seq });
+    assert_eq!([1, 2, 3].map(|_| next(&mut pending)), [Some(1), Some(2), Some(3)]);
+    assert_eq!(requests(&mut pending), [6], "two messages are loaded");
+    assert_eq!(drain(&mut pending), [4, 5]);
+    assert_eq!(requests(&mut pending), [7, 8]);
+}
+
+#[test]
 fn a_message_of_a_transaction_stands_at_its_place_among_stubs() {
     let mut pending = Pending::default();
     [1, 2, 3, 5, 7].into_iter().for_each(|seq| _ = pending.push(message(seq, 0, 1)));

@@ -2,6 +2,7 @@
 
 use std::mem::take;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::notes::Notes;
 use super::super::pick::tests::{Priority, credit, message, subscriber};
@@ -238,6 +239,48 @@ fn a_message_that_cannot_be_read_is_counted_and_those_behind_it_are_delivered() 
     let mut left = world.store.bodies();
     left.sort();
     assert_eq!(left, ["4", "9"], "the operator may want to look at them");
+}
+
+#[test]
+fn a_queue_is_idle_from_the_time_at_which_its_last_message_could_not_be_read() {
+    let queue_idle_expiry = Duration::from_millis(500);
+    let mut world = World::with(Config { queue_idle_expiry, ..Config::default() });
+    let queue = world.home.create(b"/queue/a", QueueKind::Work);
+    world.send(queue, WINDOW + 1);
+    world.page_out();
+    world.store.damage(WINDOW.to_string().as_bytes());
+    world.home.attach_pattern(b"/queue/*", subscriber(1), credit(100));
+    world.home.proceed(usize::MAX);
+    let delivered = world.dispatch();
+    assert_eq!(delivered.len(), WINDOW);
+    delivered.iter().for_each(|delivery| world.settle(delivery));
+    world.home.set_time(1000);
+    world.home.handle_due(queue); // no deadline is left
+    world.home.effects.clear();
+    world.home.take_loaded();
+    assert_eq!((world.home.counts.dropped, world.queue(queue).size()), (1, 0));
+    let is_armed = |effect: &Effect| matches!(effect, Effect::Timer(1500, at) if *at == queue);
+    assert!(world.home.effects.iter().any(is_armed), "{:?}", world.home.effects);
+    for (now_ms, remains) in [(1499, true), (1500, false)] {
+        world.home.set_time(now_ms);
+        world.home.handle_due(queue);
+        assert_eq!(world.home.queue(queue).is_some(), remains, "at {now_ms}");
+    }
+}
+
+#[test]
+fn many_loaded_messages_are_taken_in_portions_without_another_event() {
+    let mut world = World::new();
+    let queue = world.home.create(b"/queue/a", QueueKind::Work);
+    world.send(queue, WINDOW + LOADED_AT_ONCE + 1);
+    world.page_out();
+    world.home.set_window(2 * LOADED_AT_ONCE, 1 << 20);
+    world.home.attach(queue, subscriber(1), credit(WINDOW as i64));
+    assert_eq!(world.dispatch().len(), WINDOW);
+    for (left, has_more) in [(LOADED_AT_ONCE + 1, false), (1, true), (0, false)] {
+        assert_eq!((world.home.requested(), world.home.has_paging_work(false)), (left, has_more));
+        world.home.take_loaded();
+    }
 }
 
 #[test]

@@ -130,13 +130,43 @@ fn interest_of_other_shards_is_part_of_a_destination() {
     let destination = router.destination(b"/t/a").expect("a topic");
     assert_eq!(router.reach(destination).remote, 0b1010);
     router.set_full(b"/t/*", ShardId(3), Holdup::Outbox, true);
-    assert!(router.reach(destination).is_full);
+    assert!(router.reach(destination).is_full && !router.has_growing_queue(destination));
+    router.set_full(b"/t/*", ShardId(3), Holdup::GrowingQueue, true);
+    assert!(router.has_growing_queue(destination));
     router.set_interest(&text(b"/t/*"), ShardId(3), false);
     let destination = router.destination(b"/t/a").expect("a topic");
-    assert!(!router.reach(destination).is_full);
+    assert!(!router.reach(destination).is_full && !router.has_growing_queue(destination));
     assert_eq!(router.reach(destination).remote, 0b0010);
     router.set_interest(&text(b"/t/a"), ShardId(1), false);
     assert!(router.filters.is_empty());
+}
+
+#[test]
+fn the_receivers_of_a_name_and_of_a_pattern_are_added() {
+    let mut router = router();
+    let who = (key(0), None, AckMode::Auto);
+    let (found, _) = router.subscribe(b"/t/a", who, wire_format(0), None, 0).expect("a topic");
+    router.set_interest(&text(b"/t/*"), ShardId(1), true);
+    let destination = router.destination(b"/t/a").expect("a topic");
+    let exact = router.subscriptions[found.index as usize].filter_index().expect("a topic's") as usize;
+    router.filters[exact].full_local = 2;
+    let reach = router.reach(destination);
+    assert_eq!((reach.filters, reach.groups, reach.full, reach.remote), (2, 1, 2, 0b10));
+    let groups = &router.filters[exact].groups;
+    assert_eq!(
+        (reach.group, reach.is_full),
+        (groups.first().copied(), true),
+        "the pattern has no group here"
+    );
+}
+
+#[test]
+fn messages_to_a_queue_reach_only_its_home() {
+    let mut router = router();
+    let mut destination = router.destination(b"/queue/a").expect("a queue");
+    destination.home = ShardId(1);
+    assert_eq!(router.reach_of_any(destination, ShardId(1)), reach::Reach::default());
+    assert_eq!(router.reach_of_any(destination, ShardId(0)).remote, 0b10);
 }
 
 /// The reports to other shards while `count` subscriptions begin and end, and the number of subscriptions at each.
@@ -234,6 +264,19 @@ fn a_name_that_was_resolved_before_patterns_changed_has_no_receivers() {
     let before = router.destination(b"/t/a").expect("a topic");
     router.unsubscribe(pattern.index);
     assert_eq!((router.reach(before).filters, router.reach(before).remote), (0, 0));
+}
+
+#[test]
+fn the_last_name_is_resolved_again_after_patterns_changed() {
+    let mut router = router();
+    let destination = router.destination(b"/t/a").expect("a topic");
+    assert_eq!(router.last_destination(b"/t/a"), Some(destination));
+    assert_eq!(router.last_destination(b"/t/b"), None);
+    let who = (key(0), None, AckMode::Auto);
+    let (pattern, _) = router.subscribe(b"/t/*", who, wire_format(0), None, 0).expect("a pattern");
+    assert_eq!(router.last_destination(b"/t/a"), None, "the pattern may match it");
+    assert_eq!(receivers(&mut router, "/t/a"), [pattern.index]);
+    assert_eq!(router.last_destination(b"/t/a"), Some(destination));
 }
 
 #[test]

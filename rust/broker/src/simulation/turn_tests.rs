@@ -4,6 +4,9 @@ use super::SimulatedBroker;
 use super::client::Client;
 use super::support::{connect, exchange, messages, names_at_home, turns_until_received};
 use crate::config::Config;
+use crate::ids::ShardId;
+use crate::mail::mailbox::Mail;
+use crate::queue::mail::{HomeNote, Note};
 
 const LOGIN: &[u8] = b"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:0,0\n\n\0";
 /// Maximum visits of a turn: those that its parts share, a quarter more for the last part, and work begun by then.
@@ -150,4 +153,38 @@ fn deliveries_of_queues_do_not_delay_other_mail_between_two_shards() {
     assert!(turns <= 5, "{turns} turns");
     exchange(&mut broker, &mut attacker);
     assert_eq!(messages(&attacker), MESSAGES, "all are delivered");
+}
+
+#[test]
+fn many_notes_of_another_shard_are_read_over_several_turns() {
+    const NOTES: usize = 30_000;
+    let mut broker = SimulatedBroker::new(Config { writers: 2, ..Config::default() }).expect("polls");
+    let notes = (0..NOTES).map(|_| Note::from(HomeNote::DropStale)).collect();
+    broker.shared.mailboxes[0].post(&mut vec![Mail::Queue(ShardId(1), notes)]);
+    let (mut turns, before) = (0, broker.visits()[0]);
+    while turns == 0 || broker.threads[0].shard.peers.incoming.has_work() {
+        let visits = broker.visits()[0];
+        broker.turn(0);
+        turns += 1;
+        assert!(broker.visits()[0] - visits <= VISITS_MAX, "{} visits", broker.visits()[0] - visits);
+    }
+    assert!(broker.visits()[0] - before >= NOTES && turns > 4, "{turns} turns");
+}
+
+#[test]
+fn a_sender_continues_as_soon_as_the_shard_of_its_queue_has_read_what_it_sent() {
+    let config = Config { writers: 2, max_input_queue_size: 10, ..Config::default() };
+    let mut broker = SimulatedBroker::new(config).expect("polls");
+    let name = names_at_home(&broker, "/queue/", 1).next().expect("one of two");
+    let mut sender = connect(&mut broker, 0);
+    for parked in 0..3 {
+        sender.send(format!("SEND\ndestination:{name}\n\n\0").repeat(6).as_bytes());
+        broker.turn(0);
+        let receipt = sender.expect_receipt();
+        sender.send(format!("SEND\ndestination:{name}\nreceipt:{receipt}\n\n\0").as_bytes());
+        broker.turn(0);
+        assert_eq!(broker.threads[0].shard.turn.counters.parked, parked + 1, "too much is unread");
+        exchange(&mut broker, &mut sender);
+        assert!(sender.has_all_receipts(), "it waits forever");
+    }
 }
