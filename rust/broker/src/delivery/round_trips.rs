@@ -4,8 +4,9 @@
 use std::collections::VecDeque;
 
 use super::Owners;
+use crate::mail::peers::Peers;
 use crate::requester::Requester;
-use crate::router::fan_out::FanOutKey;
+use crate::router::fan_out::{FanOutKey, FanOuts};
 
 /// A request for an answer.
 #[derive(Debug)]
@@ -19,6 +20,14 @@ struct RoundTrip {
     requester: Requester,
 }
 
+impl RoundTrip {
+    /// Whether the effects of the mail before it are complete.
+    fn is_ready(&self, peers: &Peers, fan_outs: &FanOuts) -> bool {
+        let behind = self.behind.unwrap_or_else(|| fan_outs.last());
+        peers.have_routed_mail_of(self.round) && behind.is_none_or(|behind| !fan_outs.is_going(behind))
+    }
+}
+
 /// Requests for answers, in order of arrival.
 #[derive(Debug, Default)]
 pub struct RoundTrips {
@@ -30,6 +39,12 @@ impl RoundTrips {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// Whether a request can be answered. One that came after the answers of a turn causes no event.
+    #[must_use]
+    pub fn has_ready(&self, peers: &Peers, fan_outs: &FanOuts) -> bool {
+        self.waiting.front().is_some_and(|first| first.is_ready(peers, fan_outs))
     }
 
     /// Drops all requests, because the shard ends.
@@ -54,8 +69,8 @@ impl Owners<'_> {
             if !self.peers.have_routed_mail_of(first.round) {
                 return;
             }
-            let behind = *first.behind.get_or_insert_with(|| self.deliveries.fan_outs.last());
-            if behind.is_some_and(|behind| self.deliveries.fan_outs.is_going(behind)) {
+            first.behind.get_or_insert_with(|| self.deliveries.fan_outs.last());
+            if !first.is_ready(self.peers, &self.deliveries.fan_outs) {
                 return;
             }
             if let Some(RoundTrip { requester, next, .. }) = self.deliveries.round_trips.waiting.pop_front() {

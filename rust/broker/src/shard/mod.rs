@@ -139,6 +139,7 @@ impl Shard {
             || self.connections.may_let_arrive()
             || self.peers.inbound.can_go_on(&self.deliveries.fan_outs)
             || self.has_deliveries()
+            || self.deliveries.round_trips.has_ready(&self.peers, &self.deliveries.fan_outs)
             || self.connections.parking.has_retries()
             || self.has_queue_work()
             || self.has_jobs()

@@ -478,3 +478,22 @@ fn a_durable_subscription_waits_until_its_stale_messages_are_safe() {
         assert!(client.has_all_receipts(), "home {home}: it waits forever");
     }
 }
+
+#[test]
+fn the_end_of_a_connection_waits_for_no_other_event_once_everything_is_safe() {
+    let (mut broker, journal, mut client) = world(Config::default());
+    let name = names_at_home(&broker, "/queue/q", OWN).next().expect("one of two");
+    let number = client.expect_receipt();
+    let send = format!("SEND\ndestination:{name}\npersistent:true\n");
+    // The second SEND has no RECEIPT, so the end asks the own shard whether it is safe, too.
+    client.send(format!("{send}receipt:{number}\n\nx\0{send}\nx\0DISCONNECT\n\n\0").as_bytes());
+    exchange(&mut broker, &mut client);
+    assert!(!client.has_all_receipts() && journal.calls().len() == 2);
+    journal.save_all();
+    broker.turn(OWN);
+    while broker.threads[OWN].shard.has_work() {
+        broker.turn(OWN);
+    }
+    while client.read(usize::MAX) {}
+    assert!(client.has_all_receipts() && client.is_closed());
+}
