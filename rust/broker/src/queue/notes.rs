@@ -55,14 +55,15 @@ struct Outgoing {
     /// The notes.
     list: Vec<Note>,
     /// A new list begins with room for this many notes, because to grow it step by step would copy each note several
-    /// times: as many as the largest of the last lists had, up to [`EXPECTED_MAX`].
+    /// times: as many as the largest of the last lists had, up to [`EXPECTED_MAX`]. Its room is a power of two. Lists are
+    /// freed by other threads, and the allocator keeps memory of this one for each size that it had.
     expected: usize,
 }
 
 impl Outgoing {
     fn push(&mut self, note: Note) {
         if self.list.capacity() == 0 {
-            self.list.reserve_exact(self.expected);
+            self.list.reserve_exact(self.expected.next_power_of_two());
         }
         self.list.push(note);
     }
@@ -315,10 +316,14 @@ mod tests {
         };
         let grown = capacity_after(1000);
         assert!(grown >= 1000);
-        assert_eq!(capacity_after(1), 1000, "expects as many again");
-        assert_eq!(capacity_after(1), 750, "expects fewer after a short list");
-        let short = (0..40).map(|_| capacity_after(1)).last();
-        assert!(short.is_some_and(|capacity| capacity < 10), "forgets the long list: {short:?}");
+        assert_eq!(capacity_after(1), 1024, "expects as many again");
+        let rooms: Vec<usize> = (0..40).map(|_| capacity_after(1)).collect();
+        assert!(
+            rooms.contains(&512) && rooms.is_sorted_by(|one, next| one >= next),
+            "expects fewer: {rooms:?}"
+        );
+        assert!(rooms.iter().all(|room| room.is_power_of_two()), "has few sizes: {rooms:?}");
+        assert!(rooms.last().is_some_and(|room| *room < 10), "forgets the long list: {rooms:?}");
         capacity_after(3 * EXPECTED_MAX);
         assert_eq!(capacity_after(1), EXPECTED_MAX, "and reserves no more than this");
     }
