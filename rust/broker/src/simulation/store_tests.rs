@@ -158,16 +158,19 @@ fn a_disconnect_waits_for_the_calls_of_frames_without_a_receipt() {
 
 #[test]
 fn a_drain_waits_for_the_store() {
-    for mut case in cases() {
-        case.send(true);
-        for mailbox in case.broker.shared.mailboxes.iter() {
-            mailbox.post(&mut vec![Mail::Drain]);
+    for with_receipt in [true, false] {
+        for mut case in cases() {
+            case.send(with_receipt);
+            for mailbox in case.broker.shared.mailboxes.iter() {
+                mailbox.post(&mut vec![Mail::Drain]);
+            }
+            case.exchange();
+            let what = format!("{}, RECEIPT: {with_receipt}", case.what);
+            assert!(!case.client.is_closed(), "{what}: it does not wait");
+            case.journal.save_all();
+            case.exchange();
+            assert!(case.client.is_closed() && case.client.has_all_receipts(), "{what}");
         }
-        case.exchange();
-        assert!(!case.client.is_closed(), "{}: it does not wait", case.what);
-        case.journal.save_all();
-        case.exchange();
-        assert!(case.client.is_closed() && case.client.has_all_receipts(), "{}", case.what);
     }
 }
 
