@@ -334,6 +334,9 @@ impl Shard {
         self.connections.begin_leaving(&mut self.turn, key);
         self.settle(); // messages in flight are requeued before unwritten ones
         let frames = self.delivery().cut_unsent(key);
+        if let Some(conn) = self.connections.table.get_mut(key) {
+            conn.answers.clear(); // RECEIPTs of earlier frames may have been cut, so no later one must be sent
+        }
         self.turn.counters.slow_consumers += 1;
         self.connections.log(&self.turn, Level::Warn, key, || {
             format!("slow consumer cut off: {bytes} bytes waited, {frames} frames are lost to it")

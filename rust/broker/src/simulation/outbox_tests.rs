@@ -285,3 +285,35 @@ fn a_drain_delivers_deferred_messages_to_clients_that_read() {
     let accepted = receipts(&publisher);
     assert!(readers.iter().all(|reader| messages(reader) == accepted), "{accepted}");
 }
+
+#[test]
+fn no_receipt_follows_those_that_were_cut_with_the_outbox_of_a_slow_consumer() {
+    let config = Config { writers: 2, outbox_limit: 32 << 10, ..Config::default() };
+    let mut broker = broker(Config { slow_consumer: SlowConsumer::Disconnect, ..config });
+    let [mut reader, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
+    reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    broker.run_until_idle();
+    let large = format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(8 << 10));
+    let waiting = |broker: &SimulatedBroker| {
+        let connections = broker.threads[0].shard.connections.table.iter();
+        connections.map(|(_, conn)| conn.output.outbox.bytes()).max().unwrap_or_default()
+    };
+    while waiting(&broker) < 16 << 10 {
+        publisher.send(large.as_bytes());
+        broker.run_until_idle();
+    }
+    // The first RECEIPT waits in the outbox, and the second one for the other shard.
+    let [first, second] = [(); 2].map(|()| reader.expect_receipt());
+    reader.send(format!("SEND\ndestination:/topic/b\nreceipt:{first}\n\n\0").as_bytes());
+    reader.send(format!("SUBSCRIBE\nid:1\ndestination:/topic/c\nreceipt:{second}\n\n\0").as_bytes());
+    broker.turn(0);
+    for _ in 0..6 {
+        publisher.send(large.as_bytes());
+        (0..3).for_each(|_| broker.turn(0));
+        publisher.read(usize::MAX);
+    }
+    exchange(&mut broker, &mut reader);
+    let last = reader.received_frames().last().expect("an ERROR").to_owned();
+    assert!(last.starts_with("ERROR") && last.contains("E-SLOW-CONSUMER"), "{last}");
+    assert_eq!((receipts(&reader), reader.is_closed()), (0, true));
+}
