@@ -4,7 +4,7 @@
 //! the ACK. For a consumer on another shard, the ACK and the next message have to be mailed first. So if a queue always
 //! had messages, consumers on the own shard would get up to twice as many. Each queue therefore counts how many
 //! messages they are ahead. While they have got more than 11/10 of what the others have, a consumer on the own shard that
-//! gets credit again waits for up to two turns. A home without other work begins these turns at once. Exact equality
+//! gets credit again waits for up to twelve turns. A home without other work begins these turns at once. Exact equality
 //! would cost more, because the home would need more and smaller turns.
 //!
 //! Nobody waits for consumers that got nothing for a while: they are slow themselves, or stuck, and messages for them
@@ -17,9 +17,9 @@ use super::types::{Consumed, Queue, Taker};
 use crate::ids::{ConsumerKey, ShardId};
 
 /// The maximum number of turns for which a consumer waits.
-const TURNS_MAX: u64 = 2;
+const TURNS_MAX: u64 = 12;
 /// The time after which nobody waits for consumers that have got nothing meanwhile. Mail takes a few turns, and so less.
-const SLOW_MS: u64 = 20;
+const SLOW_MS: u64 = 5;
 /// A consumer on the own shard may get `SHARE_OWN` messages for every `SHARE_OTHERS` messages of any other consumer.
 const SHARE_OWN: i64 = 11;
 const SHARE_OTHERS: i64 = 10;
