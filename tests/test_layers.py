@@ -1,4 +1,7 @@
-"""The broker's layers: a folder imports only folders below it, and a type's methods stand in its own folder."""
+"""The broker's layers: a folder imports only folders below it, and a type's methods stand in its own folder.
+
+All ways to the outside lead through one folder, so that the simulator can stand in for the outside.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ SOURCE = Path(__file__).parent.parent / "rust/broker/src"
 # Lowest first. A file uses its own folder and those before it in this list.
 LAYERS = (
     "owners",
+    "door",
     "clock",
     "text",
     "collections",
@@ -36,8 +40,8 @@ LAYERS = (
     "broker",
 )
 
-# Drives shards turn by turn, for tests and fuzz targets: it stands above all others.
-DRIVERS = {"simulation", "lib"}
+# They drive shards turn by turn, for tests, fuzz targets and the simulator: they stand above all others.
+DRIVERS = {"simulation", "simulated", "snapshot", "lib"}
 
 
 def layer(path: Path) -> str:
@@ -83,3 +87,36 @@ def test_methods_stand_in_the_folder_of_their_type() -> None:
             if name in defined and layer(path) not in defined[name]:
                 found.add((str(path.relative_to(SOURCE)), name))
     assert not found
+
+
+# What nobody else may use: sockets and polls, clocks, randomness, tables whose order changes from run to run.
+OUTSIDE = {
+    "mio": r"\bmio::",
+    "sockets": r"\b(?:std::net::(?:Tcp|Udp|\{[^}]*Tcp)|socket2::)",
+    "clocks": r"\bstd::time::(?:Instant|SystemTime)\b|\bSystemTime::now|std::time::\{[^}]*\bInstant\b|clock_gettime",
+    "randomness": r"\brand::|\bgetrandom",
+    "hash tables": r"\bRandomState\b|std::collections::(?:Hash|\{[^}]*Hash)",
+    "threads": r"\bthread::sleep\b",
+}
+# The handle runs on the caller's thread, outside of the simulated broker.
+EXCEPT = {("broker.rs", "threads")}
+
+
+def test_only_doors_lead_outside() -> None:
+    found = set()
+    for path, text in sources().items():
+        name = str(path.relative_to(SOURCE))
+        code = re.sub(r"^\s*//.*$", "", text, flags=re.M)
+        if name.startswith("door/") or name.endswith("double.rs"):
+            continue
+        for kind, pattern in OUTSIDE.items():
+            if (name, kind) not in EXCEPT and re.search(pattern, code):
+                found.add((name, kind))
+    assert not found
+
+
+def test_both_builds_have_the_same_doors() -> None:
+    text = (SOURCE / "door/mod.rs").read_text(encoding="utf-8")
+    doors = [set(re.findall(r"\w+", names)) for names in re.findall(r"pub use self::\w+::\{([^}]*)\}", text)]
+    assert len(doors) == 2
+    assert doors[0] == doors[1]

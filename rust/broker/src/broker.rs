@@ -6,12 +6,11 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
-
-use mio::{Interest, Poll, Waker};
+use std::time::Duration;
 
 use crate::config::Config;
 use crate::connection::listener::Listener;
+use crate::door::{Instant, Interest, Poll, Waker};
 use crate::ids::{self, ShardId};
 use crate::log::{Level, LogQueue};
 use crate::mail::mailbox::{Mail, Mailbox};
@@ -235,7 +234,7 @@ impl Broker {
         Ok(Answer::new(query, all).json())
     }
 
-    /// AllowanceGrant new settings to the shards; settings that need a restart are ignored.
+    /// Passes new settings to the shards; settings that need a restart are ignored.
     pub fn reload(&self, config: Config) {
         self.shared.log.set_level(config.log_level);
         let config = Arc::new(config);

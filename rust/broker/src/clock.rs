@@ -2,7 +2,8 @@
 
 #[cfg(any(test, feature = "simulation"))]
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+
+use crate::door::Instant;
 
 /// A monotonic clock.
 #[derive(Debug)]

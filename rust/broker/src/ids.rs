@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use rand::Rng as _;
-
 use crate::collections::keyed::Key;
 use crate::config::Ids;
+use crate::door::{Token, random_bytes};
 
 /// Index of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,13 +69,13 @@ impl ConnKey {
 
     /// The key as a poll token.
     #[must_use]
-    pub fn token(self) -> mio::Token {
-        mio::Token((self.generation as usize) << 32 | self.index as usize)
+    pub fn token(self) -> Token {
+        Token((self.generation as usize) << 32 | self.index as usize)
     }
 
     /// The key of a token from [`ConnKey::token`].
     #[must_use]
-    pub fn from_token(token: mio::Token) -> Self {
+    pub fn from_token(token: Token) -> Self {
         ConnKey { index: token.0 as u32, generation: (token.0 >> 32) as u32 }
     }
 }
@@ -131,8 +130,7 @@ pub fn session_id(ids: Ids, connection: u64) -> String {
 }
 
 fn hexadecimal<const BYTES: usize>() -> String {
-    let bytes: [u8; BYTES] = rand::rng().random();
-    bytes.iter().fold(String::with_capacity(2 * BYTES), |mut text, byte| {
+    random_bytes::<BYTES>().iter().fold(String::with_capacity(2 * BYTES), |mut text, byte| {
         _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
         text
     })

@@ -26,6 +26,7 @@ mod connection;
 mod delivery;
 mod destination;
 mod diag;
+mod door;
 mod ids;
 pub mod log;
 mod mail;
@@ -35,8 +36,12 @@ mod report;
 mod requester;
 mod router;
 mod shard;
+#[cfg(simulated)]
+pub mod simulated;
 #[cfg(any(test, feature = "simulation"))]
 pub mod simulation;
+#[cfg(any(test, feature = "simulation", simulated))]
+pub mod snapshot;
 mod stats;
 mod store;
 mod text;

@@ -8,7 +8,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
+
+use crate::door::{Instant, system_time};
 
 /// The severity of a record; the setting `log_level` is the lowest one that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,7 +117,7 @@ impl LogQueue {
             state.dropped += 1;
             return;
         }
-        state.records.push_back(Record { time: SystemTime::now(), level, text, fields });
+        state.records.push_back(Record { time: system_time(), level, text, fields });
         if state.records.len() == 1 {
             self.arrived.notify_all();
         }
@@ -138,7 +140,7 @@ impl LogQueue {
         drop(state);
         if dropped > 0 {
             records.push(Record {
-                time: SystemTime::now(),
+                time: system_time(),
                 level: Level::Warn,
                 text: "log records were dropped: the reader of the log is too slow".to_owned(),
                 fields: vec![("dropped", dropped.to_string())],

@@ -73,7 +73,7 @@ impl<T> Sparse<T> {
     }
 
     /// The number of items.
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(any(test, feature = "simulation", simulated))]
     #[must_use]
     pub fn len(&self) -> usize {
         self.pages.iter().flatten().map(|page| page.taken).sum()

@@ -26,7 +26,7 @@ pub struct Spread<T> {
 }
 
 /// A map whose keys no client can choose.
-pub type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+pub type Map<K, V> = HashMap<K, V, crate::door::HashState>;
 
 /// Shrinks a map that is mostly unused, if that frees enough.
 pub fn give_back<K: Eq + Hash, V>(map: &mut Map<K, V>) {
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_value_is_found_until_it_is_removed() {
-        let hasher = foldhash::fast::RandomState::default();
+        let hasher = crate::door::HashState::default();
         let mut all = Spread::default();
         for one in 0..10_000_u32 {
             all.insert(hasher.hash_one(one), one);
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_mostly_unused_table_shrinks() {
-        let hasher = foldhash::fast::RandomState::default();
+        let hasher = crate::door::HashState::default();
         let mut all = Spread::default();
         let places = |all: &Spread<u32>| all.tables.iter().map(HashTable::num_buckets).sum::<usize>();
         (0..100_000_u32).for_each(|one| all.insert(hasher.hash_one(one), one));
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn an_insertion_moves_only_a_few_entries() {
-        let hasher = foldhash::fast::RandomState::default();
+        let hasher = crate::door::HashState::default();
         let mut all = Spread::default();
         for one in 0..200_000_u32 {
             let hash = hasher.hash_one(one);

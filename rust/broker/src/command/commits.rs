@@ -1,6 +1,6 @@
 //! COMMITs that are being applied, and transactions that are being discarded.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::mem::take;
 
 use crate::collections::paged_deque::PagedDeque;
@@ -9,6 +9,7 @@ use crate::connection::pausing::Pause;
 use crate::connection::transaction::plan::Plan;
 use crate::connection::transaction::{Commit, Operation};
 use crate::delivery::Deliveries;
+use crate::door::HashMap;
 use crate::ids::{ConnKey, ShardId, SubscriptionKey};
 use crate::mail::peers::Peers;
 use crate::message::options::Verdict;

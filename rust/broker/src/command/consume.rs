@@ -3,6 +3,7 @@
 use super::Owners;
 use super::subscribe::Wanted;
 use crate::destination::Kind;
+use crate::door::planted;
 use crate::ids::{ConnKey, ShardId};
 use crate::ids::{QueueKey, Subscriber, SubscriptionKey};
 use crate::message::options::SubscribeOptions;
@@ -96,7 +97,7 @@ impl Owners<'_> {
         encode::message_prefix(&mut prefix, wanted.id, wire_format.version);
         let messages = match (wanted.ack, options.prefetch.unwrap_or(self.turn.config.prefetch)) {
             (AckMode::Auto, _) | (_, 0) => Credit::UNLIMITED,
-            (_, prefetch) => i64::from(prefetch),
+            (_, prefetch) => i64::from(prefetch) + i64::from(planted!("prefetch-plus-one")),
         };
         let window = options.window_bytes.filter(|_| wanted.ack != AckMode::Auto);
         let bytes = window.map_or(WINDOW_BYTES, |bytes| i64::try_from(bytes).unwrap_or(Credit::UNLIMITED));

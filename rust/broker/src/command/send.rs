@@ -2,8 +2,6 @@
 //!
 //! A message to a queue is copied once, at its exact size, and moves to the home of its queue.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use stompica_proto::encode::Message;
 use stompica_proto::{Frame, ProtocolError, header};
 
@@ -13,6 +11,7 @@ use crate::collections::paged_deque::PagedDeque;
 use crate::connection::flow::Flow;
 use crate::connection::transaction::Operation;
 use crate::destination::Kind;
+use crate::door::wall_clock_ms;
 use crate::ids::ConnKey;
 use crate::log::Level;
 use crate::message::OwnedMessage;
@@ -90,10 +89,8 @@ impl Owners<'_> {
         kind: Kind,
         headers: &mut Vec<u8>,
     ) -> Result<SendOptions, ProtocolError> {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
         options::require_built_send(frame, kind)?;
-        let options = options::send_options(frame, self.turn.now_ms, wall_ms)?;
+        let options = options::send_options(frame, self.turn.now_ms, wall_clock_ms())?;
         if options.retain.is_some() && kind != Kind::Topic {
             let value = frame.header(header::RETAIN).unwrap_or_default();
             return Err(options::bad_value(

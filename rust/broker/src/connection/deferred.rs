@@ -3,10 +3,11 @@
 //! All further deliveries to the connection wait after them, so that the order is kept.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 
 use super::conn::Conn;
 use crate::collections::paged_deque::PagedDeque;
+use crate::door::HashMap;
 use crate::ids::ShardId;
 use crate::ids::SubscriptionKey;
 use crate::message::chunk::ChunkId;
@@ -38,7 +39,7 @@ pub struct Deferred {
     /// Messages of topics, whose publishers pause meanwhile.
     topics: PagedDeque<(u64, Waiting)>,
     /// Messages of queues, by subscription, so that those of an ended one are found without a search.
-    queued: HashMap<SubscriptionKey, Queued, foldhash::fast::RandomState>,
+    queued: HashMap<SubscriptionKey, Queued>,
     /// The place of the first message of each subscription; also of some ended subscriptions.
     firsts: BinaryHeap<Reverse<(u64, SubscriptionKey)>>,
     /// The number of messages of queues.

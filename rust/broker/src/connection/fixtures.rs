@@ -40,7 +40,7 @@ impl Conn {
 /// The first turn of the only shard, at time 0.
 pub(crate) fn turn(config: Config) -> Turn {
     let (totals, log) = (Arc::new(Totals::default()), LogQueue::new(100, Level::Debug));
-    Turn::new(ShardId(0), 1, Arc::new(config), totals, log, foldhash::fast::RandomState::default(), "epoch")
+    Turn::new(ShardId(0), 1, Arc::new(config), totals, log, crate::door::HashState::default(), "epoch")
 }
 
 /// Creates connections that have logged in, without heart-beats.

@@ -3,15 +3,11 @@
 //! One spare descriptor is kept: when the table is full, it is closed to accept a connection, which gets an error and
 //! is closed instead of hanging. Accepting resumes at the next close, and by timer.
 
-use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
-use mio::net::{TcpListener, TcpStream};
-use socket2::{Domain, Protocol, Socket, Type};
+use crate::door::{SpareDescriptor, TcpListener, TcpStream, bind};
 
-/// The maximum of connections that wait in the kernel.
-const BACKLOG: i32 = 4096;
 /// Connections over `max_connections` that are answered at the same time; others are just closed.
 const REFUSED_MAX: usize = 64;
 /// The delay before accepting is retried after an error.
@@ -36,7 +32,7 @@ pub struct Listener {
     socket: TcpListener,
     ready: bool,
     retry_at_ms: Option<u64>,
-    spare: Option<File>,
+    spare: Option<SpareDescriptor>,
     refused: usize,
     /// The number of the last connection.
     accepted: u64,
@@ -51,13 +47,13 @@ impl Listener {
         let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
         let mut error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in (bare, port).to_socket_addrs()? {
-            match Self::bind_address(address) {
+            match bind(address) {
                 Ok(socket) => {
                     return Ok(Listener {
                         socket,
                         ready: false,
                         retry_at_ms: None,
-                        spare: spare(),
+                        spare: SpareDescriptor::open(),
                         refused: 0,
                         accepted: 0,
                     });
@@ -66,18 +62,6 @@ impl Listener {
             }
         }
         Err(error)
-    }
-
-    fn bind_address(address: SocketAddr) -> io::Result<TcpListener> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        socket.set_reuse_address(true)?;
-        if address.is_ipv6() {
-            socket.set_only_v6(false)?;
-        }
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        socket.set_nonblocking(true)?;
-        Ok(TcpListener::from_std(socket.into()))
     }
 
     /// The address it listens on.
@@ -113,7 +97,7 @@ impl Listener {
     /// Records that a descriptor is free again.
     pub fn descriptor_freed(&mut self) {
         if self.spare.is_none() {
-            self.spare = spare();
+            self.spare = SpareDescriptor::open();
         }
         if self.retry_at_ms.take().is_some() {
             self.ready = true;
@@ -178,14 +162,10 @@ impl Listener {
         self.ready = false;
         self.retry_at_ms = Some(now_ms + RETRY_MS);
         if self.spare.is_none() {
-            self.spare = spare();
+            self.spare = SpareDescriptor::open();
         }
         Accept::Failed(error)
     }
-}
-
-fn spare() -> Option<File> {
-    File::open("/dev/null").ok()
 }
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
 //! CONNECT: checks whether a client may log in, and answers CONNECTED. The result of the check may come later; the
 //! later frames are not read before that, and it has to come within `login_timeout`.
 
-use std::collections::HashMap;
-
 use stompica_proto::{ProtocolError, Version, encode};
 
 use super::Connections;
 use super::pausing::Question;
+use crate::door::HashMap;
 use crate::ids::{self, ConnKey};
 use crate::log::Level;
 use crate::turn::Turn;
@@ -49,7 +48,7 @@ enum Check {
 pub struct Logins {
     check: Check,
     /// Clients whose check has not been answered, with the token of their CONNECT.
-    waiting: HashMap<ConnKey, (u64, Login), foldhash::fast::RandomState>,
+    waiting: HashMap<ConnKey, (u64, Login)>,
 }
 
 impl Logins {

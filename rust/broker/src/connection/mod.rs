@@ -106,7 +106,7 @@ pub struct Connections {
     /// Messages that are not yet copied for each of their receivers.
     pub pending_copies: PendingCopies,
     /// Hashes subscription ids in the tables of connections.
-    pub subscription_hasher: foldhash::fast::RandomState,
+    pub subscription_hasher: crate::door::HashState,
     /// The last token that was assigned to a frame.
     pub next_token: u64,
     /// Work for the layers above.
@@ -139,7 +139,7 @@ impl Default for Connections {
             chunks: ChunkPool::default(),
             pending_range: None,
             pending_copies: PendingCopies::default(),
-            subscription_hasher: foldhash::fast::RandomState::default(),
+            subscription_hasher: crate::door::HashState::default(),
             next_token: 0,
             effects: VecDeque::new(),
             input_bytes: 0,

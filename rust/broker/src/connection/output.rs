@@ -5,6 +5,7 @@ use stompica_proto::ws::{self, Opcode};
 use super::Connections;
 use super::deferred::Deferred;
 use super::outbox::{Kind, Outbox};
+use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::router::group::Framing;
 use crate::timer::Since;
@@ -89,7 +90,7 @@ impl Connections {
     /// Appends a server frame (anything but MESSAGE) to a connection, wrapped as its transport requires.
     pub fn control(&mut self, turn: &mut Turn, key: ConnKey, write: impl FnOnce(&mut Vec<u8>)) {
         let Some(conn) = self.table.get(key) else { return };
-        if !conn.subscriptions.is_empty() {
+        if !conn.subscriptions.is_empty() && !planted!("answer-overtakes") {
             self.distribute(turn);
         }
         let Some(conn) = self.table.get_mut(key) else { return };

@@ -45,7 +45,7 @@ pub struct PendingWrites {
     pub unacked: usize,
     /// An ACK or NACK of very many deliveries is being processed.
     pub is_acknowledging: bool,
-    requeued: HashSet<u64, foldhash::fast::RandomState>,
+    requeued: HashSet<u64, crate::door::HashState>,
     order: VecDeque<u64>,
 }
 

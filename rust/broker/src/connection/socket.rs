@@ -8,8 +8,7 @@
 use std::io::{self, IoSlice, Read as _, Write};
 use std::net::Shutdown;
 
-use mio::net::TcpStream;
-use mio::{Interest, Registry, Token};
+use crate::door::{Interest, Registry, TcpStream, Token, untaken_bytes};
 
 /// The stream that carries the bytes.
 #[derive(Debug)]
@@ -150,7 +149,7 @@ impl Socket {
     /// Updates whether the peer has taken some of the bytes that the system held at the last check.
     pub fn check_untaken(&mut self, now_ms: u64) {
         let untaken = match &self.stream {
-            Stream::Plain(stream) => untaken(stream),
+            Stream::Plain(stream) => untaken_bytes(stream),
             #[cfg(test)]
             Stream::Scripted(script) => script.untaken,
         };
@@ -187,28 +186,6 @@ impl Write for Socket {
             Stream::Scripted(script) => script.flush(),
         }
     }
-}
-
-/// Written bytes that the kernel still holds; 0 if it does not report them.
-///
-/// A socket becomes writable again only once a good part of its buffer is free, which may be megabytes: a peer that
-/// reads steadily needs seconds for that, and is not stuck.
-#[cfg(target_os = "linux")]
-#[must_use]
-fn untaken(stream: &TcpStream) -> u32 {
-    use std::os::fd::AsRawFd as _;
-
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: the descriptor is open as long as the stream exists, and TIOCOUTQ writes one int to the given pointer.
-    let result = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    if result == 0 { bytes.unsigned_abs() } else { 0 }
-}
-
-/// Written bytes that the kernel still holds; 0 if it does not report them.
-#[cfg(not(target_os = "linux"))]
-#[must_use]
-fn untaken(_stream: &TcpStream) -> u32 {
-    0
 }
 
 #[cfg(test)]
@@ -354,25 +331,5 @@ mod tests {
         socket.check_untaken(7);
         socket.check_untaken(8);
         assert_eq!(socket.taken_ms(), 7);
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn progress_is_seen_before_the_socket_becomes_writable() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let peer =
-            std::net::TcpStream::connect(listener.local_addr().expect("a bound address")).expect("room");
-        let (mut reader, _) = listener.accept().expect("a waiting connection");
-        peer.set_nonblocking(true).expect("an open socket");
-        let mut stream = TcpStream::from_std(peer);
-        while stream.write(&[0; 1 << 16]).is_ok() {}
-        let full = untaken(&stream);
-        assert!(full > 0);
-        // Reads all that the receiving kernel has, so that it takes more from the sending one.
-        let mut taken = vec![0; 8 << 20];
-        reader.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("an open socket");
-        while untaken(&stream) >= full {
-            assert!(reader.read(&mut taken).expect("more data") > 0);
-        }
     }
 }

@@ -14,7 +14,7 @@ pub struct Temporary {
 }
 
 /// Names that count themselves as held.
-pub type Names = hashbrown::HashSet<Text, foldhash::fast::RandomState>;
+pub type Names = hashbrown::HashSet<Text, crate::door::HashState>;
 
 impl Temporary {
     /// The state without names.

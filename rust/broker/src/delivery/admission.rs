@@ -9,13 +9,13 @@
 //! A SEND to a queue that would keep it waits ([`Pause::Kept`]); its home is asked again until the SEND is admitted,
 //! or memory is free again. So a queue without consumers stops only its own publishers.
 
-use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 
 use super::Owners;
 use crate::collections::line::Line;
 use crate::connection::pausing::Pause;
 use crate::destination::Kind;
+use crate::door::HashMap;
 use crate::ids::{ConnKey, ShardId};
 use crate::mail::peers::Peers;
 use crate::queue::allowance::Allowance;

@@ -54,7 +54,7 @@ pub(crate) fn message<'a>(destination: &'a [u8], body: &'a [u8]) -> Message<'a> 
 impl Fixture {
     pub fn new(config: Config) -> Self {
         let config = Config { writers: 2, ..config };
-        let hasher = foldhash::fast::RandomState::default();
+        let hasher = crate::door::HashState::default();
         let stale = Arc::new(StaleCounts::new(2));
         let log = LogQueue::new(16, Level::Error);
         Fixture {

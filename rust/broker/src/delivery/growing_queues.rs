@@ -1,11 +1,11 @@
 //! Subscriptions to topics whose private queue grows while memory is short: publishers to their topics wait, on all
 //! shards, unless they have deliveries in flight whose ACKs may follow their SENDs.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::Owners;
 use crate::collections::line::Line;
+use crate::door::HashMap;
 use crate::ids::QueueKey;
 use crate::router::Holdup;
 use crate::router::group::SubscriptionIndex;
@@ -35,7 +35,7 @@ impl GrowingQueues {
         let Some((_, place)) = self.queues.remove(&subscription) else { return false };
         self.round.leave(place);
         if self.queues.is_empty() {
-            self.queues = HashMap::new();
+            self.queues = HashMap::default();
         }
         true
     }

@@ -20,6 +20,7 @@ use crate::connection::deferred::Waiting;
 use crate::connection::outbox::Kind;
 use crate::connection::pending_writes::{PendingWrite, PendingWrites};
 use crate::destination::shown;
+use crate::door::planted;
 use crate::ids::{ConnKey, ShardId};
 use crate::ids::{ConsumerKey, Subscriber, SubscriptionKey};
 use crate::message::OwnedMessage;
@@ -65,7 +66,7 @@ fn write_delivery(
         push_delivery(&mut own_id, numbers);
         message.id = &own_id;
     }
-    if owned.deliveries > 1 {
+    if owned.deliveries > 1 && !planted!("redelivered-forgotten") {
         extra.extend_from_slice(b"redelivered:true\n");
         push_numbers(&mut extra, b"delivery-count:", &[u64::from(owned.deliveries)]);
     }
@@ -265,6 +266,9 @@ impl Owners<'_> {
         let credit = self.credit_for(key, message);
         let settled_bytes = message.size() as u64;
         let progress = Progress { queue: *queue, consumer: *consumer, settled: 1, settled_bytes, credit };
+        if planted!("ack-forgotten") {
+            return;
+        }
         self.queue().report(*home, progress);
     }
 
@@ -290,7 +294,7 @@ impl Owners<'_> {
                 shared_credit.available += 1;
                 Credit { messages: 0, bytes }
             }
-            None => Credit { messages: 1, bytes },
+            None => Credit { messages: 1 + i64::from(planted!("credit-twice")), bytes },
         };
         if is_replaying {
             self.pull_soon(conn); // if messages that waited for this credit have expired, no write follows

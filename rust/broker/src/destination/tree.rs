@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 
 use super::{Pattern, Tail, is_star, matches_tail, separator};
 use crate::collections::paged::Paged;
+use crate::door::HashState;
 
 /// The index of a pattern's filter in the router.
 pub type FilterIndex = u32;
@@ -126,7 +127,7 @@ pub struct Tree {
     nodes: Paged<Node>,
     root: u32,
     /// The position of each pattern among the ends of its node.
-    places: HashMap<FilterIndex, u32, foldhash::fast::RandomState>,
+    places: HashMap<FilterIndex, u32, HashState>,
     /// Bytes that the nodes occupy on the heap.
     heap_bytes: usize,
     /// Stack of [`Tree::matching`]: nodes to visit, and how many bytes of the name were matched before them.

@@ -7,6 +7,7 @@ use stompica_proto::session::AckMode;
 
 use super::View;
 use crate::connection::conn::{Conn, Transport};
+use crate::door::thread_cpu_time;
 use crate::queue::QueueKind;
 use crate::queue::home::Home;
 use crate::queue::types::Queue;
@@ -15,7 +16,6 @@ use crate::report::types::{
     AckRow, Benchmark, Memory, Network, QueueRow, Session, ShardRow, SlowRow, Waiting, WsBuffer,
 };
 use crate::router::group::{Subscription, SubscriptionIndex};
-use crate::turn::cpu_clock::cpu_time;
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
@@ -143,7 +143,7 @@ impl View<'_> {
             deliveries: self.turn.counters.deliveries,
             parked: self.turn.counters.parked,
             timers: self.turn.timers.len() as u64,
-            cpu_us: micros(cpu_time()),
+            cpu_us: micros(thread_cpu_time()),
             unanswered: row.unanswered + self.unanswered as u64,
             max_turn_bytes: self.turn.heaviest.encoded as u64,
             max_turn_deliveries: self.turn.heaviest.deliveries as u64,

@@ -9,6 +9,7 @@ use super::inbound::Inbounds;
 use super::incoming::Incoming;
 use super::mailbox::{Batch, Mail, Mailbox};
 use crate::destination::tree::FilterIndex;
+use crate::door::planted;
 use crate::ids::ShardId;
 use crate::queue::home::Home;
 use crate::queue::mail::Note;
@@ -116,6 +117,9 @@ impl Peers {
     ) {
         let name = router.shared_text(name);
         let to = to.filter(|to| to.awaited);
+        if planted!("interest-forgotten") {
+            return;
+        }
         self.tell_all(|from| {
             let reply = to.map(AnswerTo::requester);
             Mail::Interest { from, name: Arc::clone(&name), interested: true, reply, newcomer }
@@ -195,7 +199,11 @@ impl Peers {
         for (shard, notes) in notes.take_outgoing() {
             self.count_frames(shard, &notes, turn);
             // They precede other mail, as the batch does; so a RECEIPT for a subscription follows its messages.
-            self.outgoing[usize::from(shard.0)].insert(0, Mail::Queue(self.own, notes));
+            let mails = &mut self.outgoing[usize::from(shard.0)];
+            mails.insert(
+                if planted!("mail-reordered") { mails.len() } else { 0 },
+                Mail::Queue(self.own, notes),
+            );
         }
     }
 

@@ -25,7 +25,7 @@ struct World {
 
 impl World {
     fn new(config: Config) -> Self {
-        let hasher = foldhash::fast::RandomState::default();
+        let hasher = crate::door::HashState::default();
         let log = LogQueue::new(10, Level::Error);
         World {
             peers: Peers::new(OWN, Mailbox::detached(2)),

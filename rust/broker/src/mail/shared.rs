@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use crate::clock::Clock;
+use crate::door::{self, HashState};
 use crate::log::LogQueue;
 use crate::mail::mailbox::Mailbox;
 use crate::queue::stale::StaleCounts;
@@ -22,7 +23,7 @@ pub struct Shared {
     /// The number of retained messages.
     pub retained: Arc<AtomicUsize>,
     /// Hashes destinations, with the same result on all shards; it determines their homes.
-    pub hasher: foldhash::fast::RandomState,
+    pub hasher: HashState,
     /// The counters of each shard, published once per turn.
     pub published: Vec<Published>,
     /// The queue of log records.
@@ -43,7 +44,7 @@ impl Shared {
             totals: Arc::default(),
             stale: Arc::new(StaleCounts::new(writers)),
             retained: Arc::default(),
-            hasher: foldhash::fast::RandomState::default(),
+            hasher: door::hash_state(),
             published: (0..writers).map(|_| Published::default()).collect(),
             log,
             reclaim,

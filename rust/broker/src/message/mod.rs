@@ -35,7 +35,7 @@ pub fn count_bytes(bytes: i64) {
 }
 
 /// Replaces this thread's count, to simulate another thread; returns the previous count.
-#[cfg(any(test, feature = "simulation"))]
+#[cfg(any(test, feature = "simulation", simulated))]
 pub fn swap_held_bytes(bytes: i64) -> i64 {
     HELD.replace(bytes)
 }

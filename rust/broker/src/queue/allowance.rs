@@ -152,8 +152,7 @@ mod tests {
 
     #[test]
     fn the_allowance_is_the_unused_credit() {
-        let mut home =
-            Home::new(&Config::default(), foldhash::fast::RandomState::default(), Box::new(Memory));
+        let mut home = Home::new(&Config::default(), crate::door::HashState::default(), Box::new(Memory));
         let queue = home.create(b"/queue/a", QueueKind::Work);
         assert_eq!(home.allowance(queue), None, "it has no consumer");
         let key = SubscriptionKey { index: 0, generation: 1 };

@@ -69,7 +69,7 @@ impl ConsumerStates {
     }
 
     /// The number of consumers.
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(any(test, feature = "simulation", simulated))]
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()

@@ -25,6 +25,7 @@ use super::types::{Consumer, Counts, Credit, Effect, GivenBack, Progress, Queue,
 use crate::collections::keyed::Keyed;
 use crate::collections::spread::{self, Spread};
 use crate::config::Config;
+use crate::door::planted;
 use crate::ids::{ConsumerKey, PatternKey, QueueKey};
 use crate::message::OwnedMessage;
 use crate::store::Store;
@@ -43,7 +44,7 @@ const DELAY_MAX_MS: u64 = 10_000;
 /// The queues of one home.
 #[derive(Debug)]
 pub struct Home {
-    pub(super) hasher: foldhash::fast::RandomState,
+    pub(super) hasher: crate::door::HashState,
     pub(super) names: Spread<QueueKey>,
     pub(super) queues: Keyed<Queue>,
     pub(super) consumers: Keyed<Consumer>,
@@ -84,7 +85,7 @@ pub struct Home {
 impl Home {
     /// A home without queues. `hasher` is the one that the whole broker uses.
     #[must_use]
-    pub fn new(config: &Config, hasher: foldhash::fast::RandomState, store: Box<dyn Store>) -> Self {
+    pub fn new(config: &Config, hasher: crate::door::HashState, store: Box<dyn Store>) -> Self {
         let store = Handle::new(store);
         Home {
             hasher,
@@ -321,6 +322,7 @@ impl Home {
         match why {
             _ if message.is_expired(self.now_ms) => self.expire(key, message),
             GivenBack::Lost if is_unmatched => self.leave_unmatched(message),
+            GivenBack::Lost if planted!("requeued-message-lost") => {}
             GivenBack::Lost => {
                 queue.pending.put_back(message);
                 self.rearm(key);
@@ -364,7 +366,9 @@ impl Home {
             Some(mut dead) => {
                 dead.record = message.record;
                 self.counts.dead_lettered += 1;
-                self.effects.push(Effect::DeadLetter(dead));
+                if !planted!("dead-letter-lost") {
+                    self.effects.push(Effect::DeadLetter(dead));
+                }
             }
             None => {
                 self.counts.dropped += 1;

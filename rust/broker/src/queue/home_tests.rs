@@ -42,7 +42,7 @@ fn home_with(store: Box<dyn Store>) -> Home {
         max_deliveries: DELIVERIES_MAX,
         ..Config::default()
     };
-    Home::new(&config, foldhash::fast::RandomState::default(), store)
+    Home::new(&config, crate::door::HashState::default(), store)
 }
 
 fn subscriber(number: usize) -> Subscriber {
@@ -210,7 +210,7 @@ impl Store for Ledger {
 fn a_store_forgets_each_message_once_however_the_message_ends() {
     let ledger = Ledger::default();
     let config = Config { max_deliveries: 1, ..Config::default() };
-    let mut home = Home::new(&config, foldhash::fast::RandomState::default(), Box::new(ledger.clone()));
+    let mut home = Home::new(&config, crate::door::HashState::default(), Box::new(ledger.clone()));
     home.set_time(1);
     let queue = home.create(b"/queue/a", QueueKind::Work);
     for number in 0..6_u8 {

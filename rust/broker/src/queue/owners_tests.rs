@@ -51,7 +51,7 @@ struct World {
 impl World {
     fn new(shards: usize, config: Config) -> Self {
         let config = Config { writers: shards, ..config };
-        let hasher = foldhash::fast::RandomState::default();
+        let hasher = crate::door::HashState::default();
         let log = LogQueue::new(10, Level::Error);
         let (totals, counts) = (Arc::new(Totals::default()), Arc::new(StaleCounts::new(shards)));
         World {

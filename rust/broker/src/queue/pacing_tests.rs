@@ -26,7 +26,7 @@ struct World {
 
 impl World {
     fn new(messages: usize, shards: &[ShardId]) -> Self {
-        let hasher = foldhash::fast::RandomState::default();
+        let hasher = crate::door::HashState::default();
         let mut home = Home::new(&Config::default(), hasher, Box::new(Memory)).on(OWN);
         let queue = home.create(b"/queue/a", QueueKind::Work);
         let credit = Credit { messages: PREFETCH, bytes: Credit::UNLIMITED };

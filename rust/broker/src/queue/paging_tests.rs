@@ -35,7 +35,7 @@ impl World {
 
     fn with(config: Config) -> Self {
         let store = PagingStore::new(1, 100);
-        let mut home = Home::new(&config, foldhash::fast::RandomState::default(), store.handle());
+        let mut home = Home::new(&config, crate::door::HashState::default(), store.handle());
         home.set_window(WINDOW, 1 << 20);
         World { home, store, next: 0 }
     }
@@ -437,7 +437,7 @@ fn worker_topics_and_queues_with_a_pick_stay_in_memory() {
 #[test]
 fn a_shard_pages_out_from_60_percent_on_and_logs_what_cannot_be_read() {
     let config = Config { writers: 1, ..Config::default() };
-    let hasher = foldhash::fast::RandomState::default();
+    let hasher = crate::door::HashState::default();
     let log = LogQueue::new(10, Level::Error);
     let mut router = Router::new(&config, hasher.clone());
     let mut queues = Queues::new(

@@ -37,7 +37,7 @@ pub(super) struct Pattern {
 pub(super) struct Patterns {
     all: Keyed<Pattern>,
     by_text: Spread<PatternKey>,
-    hasher: foldhash::fast::RandomState,
+    hasher: crate::door::HashState,
     tree: Tree,
     /// It changes whenever a pattern is added or removed.
     pub(super) generation: u64,
@@ -50,7 +50,7 @@ impl Default for Patterns {
         Patterns {
             all: Keyed::default(),
             by_text: Spread::default(),
-            hasher: foldhash::fast::RandomState::default(),
+            hasher: crate::door::HashState::default(),
             tree: Tree::default(),
             generation: 1,
             text_bytes: 0,

@@ -79,8 +79,7 @@ struct World {
 
 impl World {
     fn new(pick: impl Pick + 'static) -> Self {
-        let mut home =
-            Home::new(&Config::default(), foldhash::fast::RandomState::default(), Box::new(Memory));
+        let mut home = Home::new(&Config::default(), crate::door::HashState::default(), Box::new(Memory));
         let queue = home.create(b"/queue/a", QueueKind::Work);
         home.pick_by(queue, pick);
         World { home, queue, held: Vec::new() }

@@ -54,7 +54,7 @@ impl Queues {
     pub fn new(
         id: ShardId,
         config: &Config,
-        hasher: foldhash::fast::RandomState,
+        hasher: crate::door::HashState,
         stale: Arc<StaleCounts>,
         retained: Arc<AtomicUsize>,
         store: Box<dyn Store>,

@@ -8,6 +8,7 @@ use stompica_proto::encode::Offender;
 use super::Owners;
 use super::mail::{AnswerNote, ConsumerNote, HomeNote, MemoryNote, Note, ReplayNote, TransactionNote};
 use super::types::{Delivery, Effect, Progress};
+use crate::door::planted;
 use crate::ids::{ConnKey, QueueKey, ShardId};
 use crate::requester::{AnswerTo, Requester};
 use crate::timer::Due;
@@ -201,6 +202,7 @@ impl Owners<'_> {
                 self.tell(subscriber.shard, ConsumerNote::CreditReturn(subscriber.key, messages));
             }
             Effect::Unreadable(key, record) => self.note_unreadable(key, record),
+            Effect::Timer(..) if planted!("queue-timer-lost") => {}
             Effect::Timer(at_ms, key) => self.turn.timers.set(at_ms, Due::Queue(key)),
         }
     }

@@ -3,7 +3,7 @@
 //! When profiling is off, a stage costs one branch per read, flush or turn, no clock access, and nothing per message. A
 //! query enables profiling for [`ENABLED_MS`].
 
-use std::time::Instant;
+use crate::door::Instant;
 
 /// How long profiling stays enabled after a query.
 pub const ENABLED_MS: u64 = 60_000;

@@ -111,7 +111,7 @@ pub enum InterestChange {
 /// All subscriptions that are relevant for one shard.
 #[derive(Debug)]
 pub struct Router {
-    hasher: foldhash::fast::RandomState,
+    hasher: crate::door::HashState,
     names: Names,
     names_bytes_max: usize,
     last: Option<Destination>,
@@ -139,7 +139,7 @@ pub struct Router {
 impl Router {
     /// A router without subscriptions; `hasher` is the same on all shards.
     #[must_use]
-    pub fn new(config: &Config, hasher: foldhash::fast::RandomState) -> Self {
+    pub fn new(config: &Config, hasher: crate::door::HashState) -> Self {
         Router {
             names: Names::new(hasher.clone()),
             names_bytes_max: names_bytes_max(config),

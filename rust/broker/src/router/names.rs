@@ -69,7 +69,7 @@ const TEXT_BYTES: usize = size_of::<Text>() + 2 * size_of::<usize>();
 /// Names by their text.
 #[derive(Debug)]
 pub(super) struct Names {
-    hasher: foldhash::fast::RandomState,
+    hasher: crate::door::HashState,
     table: Spread<Key>,
     known: Keyed<Name>,
     line: VecDeque<Key>,
@@ -81,7 +81,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub(super) fn new(hasher: foldhash::fast::RandomState) -> Self {
+    pub(super) fn new(hasher: crate::door::HashState) -> Self {
         Names {
             hasher,
             table: Spread::default(),
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     fn names() -> Names {
-        Names::new(foldhash::fast::RandomState::default())
+        Names::new(crate::door::HashState::default())
     }
 
     fn add(names: &mut Names, text: &str) -> Key {

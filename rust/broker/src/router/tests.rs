@@ -42,7 +42,7 @@ fn receivers(router: &mut Router, name: &str) -> Vec<SubscriptionIndex> {
 }
 
 fn router() -> Router {
-    Router::new(&Config::default(), foldhash::fast::RandomState::default())
+    Router::new(&Config::default(), crate::door::HashState::default())
 }
 
 proptest! {
@@ -240,7 +240,7 @@ fn the_cache_of_names_without_subscriptions_is_bounded() {
 #[test]
 fn a_forgotten_name_has_no_receivers() {
     let config = Config { memory_limit: 0, ..Config::default() };
-    let mut router = Router::new(&config, foldhash::fast::RandomState::default());
+    let mut router = Router::new(&config, crate::door::HashState::default());
     let who = (key(0), None, AckMode::Auto);
     router.subscribe(b"/t/*", who, wire_format(0), None, 0).expect("a pattern");
     router.set_interest(&text(b"/t/>"), ShardId(1), true);
@@ -300,10 +300,8 @@ fn a_change_of_patterns_costs_each_name_a_few_steps_regardless_of_other_subscrip
 
 #[test]
 fn destinations_are_counted_against_their_limit() {
-    let mut router = Router::new(
-        &Config { max_destinations: 1, ..Config::default() },
-        foldhash::fast::RandomState::default(),
-    );
+    let mut router =
+        Router::new(&Config { max_destinations: 1, ..Config::default() }, crate::door::HashState::default());
     let mut add = |name: &[u8], queues| {
         router
             .subscribe(name, (key(0), None, AckMode::Auto), wire_format(0), None, queues)

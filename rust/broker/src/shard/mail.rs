@@ -9,6 +9,7 @@ use crate::connection::conn::{Conn, Transport};
 use crate::connection::pausing::Pause;
 use crate::connection::socket::Socket;
 use crate::diag::survey::ReportTo;
+use crate::door::planted;
 use crate::ids::ShardId;
 use crate::log::Level;
 use crate::mail::inbound::Inbound;
@@ -96,7 +97,9 @@ impl Shard {
                 }
             }
             Mail::Uncongested(shard) => {
-                self.peers.has_room(shard);
+                if !planted!("congested-forever") {
+                    self.peers.has_room(shard);
+                }
                 self.connections.retry_parked(&[Pause::Mailbox]);
             }
             Mail::ReadsOn(shard) => self.queues.home.open(shard),

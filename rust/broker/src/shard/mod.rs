@@ -21,14 +21,12 @@ mod mail;
 mod memory;
 mod owners;
 mod settle;
-#[cfg(any(test, feature = "simulation"))]
+#[cfg(any(test, feature = "simulation", simulated))]
 mod simulation;
 mod sockets;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use mio::{Events, Poll, Token};
+use std::time::Duration;
 
 use self::drain::Draining;
 use self::memory::MemoryState;
@@ -39,6 +37,7 @@ use crate::connection::acceptor::Acceptor;
 use crate::connection::listener::Listener;
 use crate::delivery::Deliveries;
 use crate::diag::inquiries::Diagnostics;
+use crate::door::{Events, Instant, Poll, Token};
 use crate::ids::ShardId;
 use crate::mail::peers::Peers;
 pub use crate::mail::shared::Shared;

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use mio::Events;
-
 use super::Shard;
+use crate::door::Events;
 use crate::ids::SubscriptionKey;
-use crate::simulation::Snapshot;
+use crate::snapshot::Snapshot;
 
 impl Shard {
     /// Runs one turn with the sockets that are ready now.
@@ -23,8 +22,26 @@ impl Shard {
         self.poll_timeout() == Some(Duration::ZERO)
     }
 
+    /// Prepares for the first turn, as [`Shard::run`] does.
+    #[cfg(simulated)]
+    pub fn begin(&mut self) {
+        self.diag().arm_monitor();
+    }
+
+    /// Whether it runs no further turn.
+    #[cfg(simulated)]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Whether the poll would report an event now.
+    #[cfg(simulated)]
+    pub fn has_events(&self) -> bool {
+        self.poll.has_events()
+    }
+
     /// How long the shard would wait for the next event at most; `None`: without a limit.
-    #[cfg(test)]
+    #[cfg(any(test, simulated))]
     pub fn sleep(&self) -> Option<Duration> {
         self.poll_timeout()
     }
@@ -71,6 +88,7 @@ impl Shard {
     }
 
     /// The visits since the start.
+    #[cfg(not(simulated))]
     pub fn visits(&self) -> usize {
         self.turn.heaviest.all_visited
     }
@@ -88,6 +106,7 @@ impl Shard {
         snapshot
             .queues
             .extend(self.queues.home.iter().map(|queue| String::from_utf8_lossy(&queue.name).into_owned()));
+        snapshot.queued += self.queues.home.iter().map(|queue| queue.size()).sum::<u64>();
         snapshot.unanswered += self.unanswered();
         snapshot.timers += self.turn.timers.len();
     }

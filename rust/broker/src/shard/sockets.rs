@@ -3,11 +3,10 @@
 
 use std::sync::atomic::Ordering;
 
-use mio::Events;
-
 use super::{LISTENER, Shard, WAKER};
 use crate::connection::conn::Phase;
 use crate::connection::listener::{Accept, Listener};
+use crate::door::Events;
 use crate::ids::ConnKey;
 use crate::log::Level;
 use crate::mail::mailbox::{Accepted, Mail};

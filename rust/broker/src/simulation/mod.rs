@@ -70,6 +70,7 @@ use crate::log::{Level, LogQueue};
 use crate::mail::mailbox::{Accepted, Mail, Mailbox};
 use crate::message;
 use crate::shard::{Shard, Shared, WAKER};
+pub use crate::snapshot::Snapshot;
 use crate::store::Memory;
 
 /// Kernel buffer for one end of a connection: small, so that slow readers are noticed soon.
@@ -82,29 +83,6 @@ const ROUNDS_MAX: usize = 20_000;
 struct SimulatedThread {
     shard: Shard,
     message_bytes: i64,
-}
-
-/// The contents of a broker at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Snapshot {
-    /// Open connections.
-    pub connections: usize,
-    /// Subscriptions, including those of durable subscriptions and of private queues.
-    pub subscriptions: usize,
-    /// Subscribed names and patterns, counted once for each shard that knows them.
-    pub filters: usize,
-    /// Names of queues; the name of a private queue is empty.
-    pub queues: Vec<String>,
-    /// Requests that wait for an answer.
-    pub unanswered: usize,
-    /// Deliveries of large fan-outs that are counted at mailboxes.
-    pub fan_out_work: usize,
-    /// Deadlines.
-    pub timers: usize,
-    /// Bytes of owned messages and of names.
-    pub message_bytes: i64,
-    /// Bytes counted against `memory_limit`.
-    pub held_bytes: i64,
 }
 
 /// A broker whose turns are run by the caller.

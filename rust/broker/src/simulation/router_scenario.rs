@@ -48,7 +48,7 @@ pub fn run(input: &[u8]) {
         memory_limit: if kind & 8 == 0 { 1 << 30 } else { 0 },
         ..Config::default()
     };
-    let router = Router::new(&config, foldhash::fast::RandomState::default());
+    let router = Router::new(&config, crate::door::HashState::default());
     let mut scenario = Scenario { bytes, config, router, model: Model::default() };
     for _ in 0..STEPS_MAX {
         if scenario.bytes.len() == 0 {

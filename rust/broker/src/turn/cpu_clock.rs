@@ -1,20 +1,12 @@
 //! Measures the processor time of turns with few reads of a clock that is expensive to read.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::door::{Instant, thread_cpu_time};
 
 /// The minimum time between two reads of the thread's clock: each costs a system call, unlike a read of the wall
 /// clock.
 const READ_EVERY: Duration = Duration::from_millis(1);
-
-/// Processor time of this thread; zero if the system does not report it.
-pub(crate) fn cpu_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid, writable `timespec` for the whole call; clock_gettime keeps no pointer.
-    if unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) } != 0 {
-        return Duration::ZERO;
-    }
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
-}
 
 /// Estimates the processor time of turns. It differs from their duration when other threads had the processor.
 #[derive(Debug, Default)]
@@ -27,7 +19,7 @@ impl CpuClock {
     /// The processor time of a turn that ends now, at most [`READ_EVERY`] too long. Shorter turns may be counted with
     /// the next one.
     pub(crate) fn took(&mut self, began_at: Instant) -> Duration {
-        self.took_by(began_at, Instant::now(), cpu_time)
+        self.took_by(began_at, Instant::now(), thread_cpu_time)
     }
 
     fn took_by(&mut self, began_at: Instant, now: Instant, cpu_time: impl FnOnce() -> Duration) -> Duration {
@@ -68,13 +60,5 @@ mod tests {
         let unread = || unreachable!("it was read less than a millisecond ago");
         assert_eq!(clock.took_by(start + us(20), start + us(900), unread), Duration::ZERO);
         assert_eq!(clock.took_by(start + us(910), start + us(1100), || us(1000)), us(190));
-    }
-
-    #[test]
-    fn the_clock_of_the_thread_advances() {
-        let before = cpu_time();
-        while cpu_time() == before {
-            std::hint::spin_loop();
-        }
     }
 }

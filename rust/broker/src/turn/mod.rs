@@ -34,7 +34,7 @@ pub struct Turn {
     /// The queue of log records.
     pub log: Arc<LogQueue>,
     /// Hashes destinations, the same on all shards.
-    pub hasher: foldhash::fast::RandomState,
+    pub hasher: crate::door::HashState,
     /// The number of turns so far.
     pub number: u64,
     /// Milliseconds since the broker's start, at the beginning of the turn.
@@ -70,7 +70,7 @@ impl Turn {
         config: Arc<Config>,
         totals: Arc<Totals>,
         log: Arc<LogQueue>,
-        hasher: foldhash::fast::RandomState,
+        hasher: crate::door::HashState,
         epoch: &str,
     ) -> Self {
         Turn {

@@ -21,6 +21,7 @@ use smallvec::SmallVec;
 use crate::connection::outbox::drop_notice::with_drop_notice;
 use crate::connection::outbox::write_markers::WriteMarkers;
 use crate::connection::socket::Socket;
+use crate::door::planted;
 pub use crate::message::chunk::Kind;
 use crate::message::chunk::{CHUNK_BYTES, ChunkId, ChunkPool};
 
@@ -274,7 +275,10 @@ impl Outbox {
             dropped += self.discard(pool, range);
         }
         if let Some(&range) = self.ranges.front() {
-            let keep_to = pool.boundary_at_or_after(range.chunk, range.start).min(range.end);
+            let keep_to = match planted!("range-cut-inside-frame") {
+                true => (range.start + 1).min(range.end),
+                false => pool.boundary_at_or_after(range.chunk, range.start).min(range.end),
+            };
             dropped += pool.frames_in(range.chunk, keep_to, range.end);
             self.bytes -= (range.end - keep_to) as usize;
             self.answer_bytes -= usize::from(range.kind == Kind::Answer) * (range.end - keep_to) as usize;

@@ -33,7 +33,7 @@ pub enum Place {
 /// The places of a transaction's operations, in order.
 #[derive(Debug)]
 pub struct Plan {
-    hasher: foldhash::fast::RandomState,
+    hasher: crate::door::HashState,
     homes: Vec<(ShardId, Reservations)>,
     /// Reservations by name and kind, each with its hash, so that moving an entry need not look at names.
     reservations: HashTable<(u64, u32, u32)>,
@@ -44,7 +44,7 @@ pub struct Plan {
 impl Plan {
     /// An empty plan.
     #[must_use]
-    pub fn new(hasher: foldhash::fast::RandomState) -> Self {
+    pub fn new(hasher: crate::door::HashState) -> Self {
         Plan { hasher, homes: Vec::new(), reservations: HashTable::new(), places: PagedDeque::default() }
     }
 
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     fn plan() -> Plan {
-        Plan::new(foldhash::fast::RandomState::default())
+        Plan::new(crate::door::HashState::default())
     }
 
     fn message(destination: &str) -> OwnedMessage {

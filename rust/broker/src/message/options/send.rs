@@ -1,10 +1,9 @@
 //! Options of SEND.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use stompica_proto::{Frame, ProtocolError, header};
 
 use super::{bad_value, boxed, flag, whole};
+use crate::door::wall_clock_ms;
 
 /// The effect of a `retain` header on the topic's retained message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,10 +75,8 @@ pub fn options_in(headers: &[u8], now_ms: u64) -> SendOptions {
         let number = || std::str::from_utf8(value).ok().and_then(|value| value.parse::<u64>().ok());
         match name {
             header::EXPIRES => {
-                let wall_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
                 let at_ms = number().filter(|at_ms| *at_ms > 0).unwrap_or(u64::MAX);
-                remaining_ms =
-                    remaining_ms.min(at_ms.saturating_sub(u64::try_from(wall_ms).unwrap_or(u64::MAX)));
+                remaining_ms = remaining_ms.min(at_ms.saturating_sub(wall_clock_ms()));
             }
             header::EXPIRATION | header::TTL => remaining_ms = remaining_ms.min(number().unwrap_or(u64::MAX)),
             header::MAX_EXCEPTIONS => {

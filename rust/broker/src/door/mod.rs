@@ -1,0 +1,55 @@
+//! Every way from the broker to the outside: sockets and their readiness, clocks, randomness.
+//!
+//! The shipped build compiles [`system`]: the types of the system's libraries, under these names and without any
+//! wrapper. A build with `--cfg simulated` compiles `simulated` instead, in which a world that is computed from one
+//! number answers: see `rust/sim`. No other module of the broker reads a clock, opens a socket or draws a random
+//! number (`tests/test_layers.py`).
+//!
+//! Two ways to the outside are parameters instead: the store ([`crate::store::Store`]) and the function that gives
+//! memory back to the system ([`crate::mail::shared::Shared::reclaim`]).
+
+#[cfg(simulated)]
+pub mod simulated;
+#[cfg(not(simulated))]
+mod system;
+
+use std::collections;
+
+#[cfg(simulated)]
+pub use self::simulated::{
+    Events, HashState, Instant, Interest, Poll, Registry, SpareDescriptor, TcpListener, TcpStream, Token,
+    Waker, bind, hash_state, random_bytes, thread_cpu_time, untaken_bytes, wall_clock,
+};
+#[cfg(not(simulated))]
+pub use self::system::{
+    Events, HashState, Instant, Interest, Poll, Registry, SpareDescriptor, TcpListener, TcpStream, Token,
+    Waker, bind, hash_state, random_bytes, thread_cpu_time, untaken_bytes, wall_clock,
+};
+
+/// Whether a planted fault is switched on. Planted faults show that the simulator finds what it has to find; the shipped
+/// build contains none of them.
+macro_rules! planted {
+    ($fault:literal) => {{
+        #[cfg(simulated)]
+        let is_planted = $crate::door::simulated::is_planted($fault);
+        #[cfg(not(simulated))]
+        let is_planted = false;
+        is_planted
+    }};
+}
+pub(crate) use planted;
+
+/// A hash table whose order follows from [`HashState`] alone.
+pub type HashMap<K, V> = collections::HashMap<K, V, HashState>;
+
+/// The time since 1970 in milliseconds.
+#[must_use]
+pub fn wall_clock_ms() -> u64 {
+    u64::try_from(wall_clock().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The wall-clock time of a log record.
+#[must_use]
+pub fn system_time() -> std::time::SystemTime {
+    std::time::UNIX_EPOCH + wall_clock()
+}

@@ -1,0 +1,132 @@
+//! The doors of the simulated build: one thread's outside, which the driver (`rust/sim`) builds from a seed and moves
+//! step by step. Nothing here happens by itself: time passes, bytes arrive and sockets break when the driver says so.
+//!
+//! The state is a thread-local value, because the broker's own calls (read a clock, open a socket) carry no handle.
+//! All shards of a simulated broker run on the thread of its driver, and each test thread has an outside of its own.
+
+mod network;
+mod poll;
+mod time;
+mod wire;
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use self::network::{Link, Waiting};
+pub use self::network::{SpareDescriptor, TcpListener, TcpStream, bind, untaken_bytes};
+use self::poll::PollState;
+pub use self::poll::{Event, Events, Interest, Poll, Registry, Source, Token, Waker};
+pub use self::time::Instant;
+pub use self::wire::{Wire, connect};
+
+/// Keys of hash tables. They are constant, so that the order of a table follows from its contents.
+pub type HashState = foldhash::fast::FixedState;
+
+/// The outside of one simulated broker.
+#[derive(Debug)]
+struct Outside {
+    now: Duration,
+    wall: Duration,
+    random: SmallRng,
+    polls: Vec<PollState>,
+    links: Vec<Link>,
+    /// Connections that wait to be accepted; `None` before the broker listens.
+    listening: Option<Waiting>,
+    descriptors: usize,
+    /// The planted fault that is switched on.
+    fault: Option<String>,
+}
+
+impl Outside {
+    fn new(seed: u64) -> Self {
+        Outside {
+            now: Duration::ZERO,
+            wall: Duration::from_secs(1_700_000_000),
+            random: SmallRng::seed_from_u64(seed),
+            polls: Vec::new(),
+            links: Vec::new(),
+            listening: None,
+            descriptors: usize::MAX,
+            fault: None,
+        }
+    }
+}
+
+thread_local! {
+    static OUTSIDE: RefCell<Outside> = RefCell::new(Outside::new(0));
+}
+
+fn with<T>(act: impl FnOnce(&mut Outside) -> T) -> T {
+    OUTSIDE.with_borrow_mut(act)
+}
+
+/// Forgets everything, and begins at time zero. The seed determines what the broker draws.
+pub fn begin(seed: u64) {
+    with(|outside| *outside = Outside::new(seed));
+}
+
+/// Lets time pass.
+pub fn advance(time: Duration) {
+    with(|outside| {
+        outside.now += time;
+        outside.wall += time;
+    });
+}
+
+/// Sets the wall clock, as an operator may.
+pub fn set_wall_clock(since_1970: Duration) {
+    with(|outside| outside.wall = since_1970);
+}
+
+/// The time that has passed since [`begin`].
+#[must_use]
+pub fn now() -> Duration {
+    with(|outside| outside.now)
+}
+
+/// Sets how many more descriptors can be opened.
+pub fn set_descriptors(left: usize) {
+    with(|outside| outside.descriptors = left);
+}
+
+/// The keys of the table that decides which shard is the home of a name; they follow from the seed.
+#[must_use]
+pub fn hash_state() -> HashState {
+    with(|outside| HashState::with_seed(outside.random.random()))
+}
+
+/// Switches a planted fault on, or all off.
+pub fn plant(fault: Option<String>) {
+    with(|outside| outside.fault = fault);
+}
+
+/// Whether this planted fault is switched on.
+#[must_use]
+pub fn is_planted(fault: &str) -> bool {
+    with(|outside| outside.fault.as_deref() == Some(fault))
+}
+
+/// The time since 1970.
+#[must_use]
+pub fn wall_clock() -> Duration {
+    with(|outside| outside.wall)
+}
+
+/// Processor time of a shard: a simulated turn takes the time that the driver gives it.
+#[must_use]
+pub fn thread_cpu_time() -> Duration {
+    now()
+}
+
+/// Bytes that follow from the seed.
+#[must_use]
+pub fn random_bytes<const BYTES: usize>() -> [u8; BYTES] {
+    with(|outside| {
+        let mut bytes = [0; BYTES];
+        outside.random.fill(&mut bytes[..]);
+        bytes
+    })
+}
