@@ -8,7 +8,7 @@ export VIRTUAL_ENV := $(abspath $(VENV))
 # Arguments for pytest: make test PYTEST="-k wildcards"
 PYTEST ?=
 
-.PHONY: all run build setup interop test test-rust loadgen test-python test-spark lint format fuzz soak coverage bench
+.PHONY: all run build setup interop test test-rust sim loadgen test-python test-spark lint format fuzz soak coverage bench
 .PHONY: wheel docs clean
 .NOTPARALLEL:
 
@@ -45,6 +45,12 @@ test: setup test-rust build
 
 test-rust:
 	cargo test --workspace --quiet
+	cd rust/sim && cargo test --release --quiet --locked
+
+# The real broker in a simulated world, ten seconds of new seeds; docs/simulator.md. make sim SEED=1 repeats one.
+sim:
+	cd rust/sim && SEED=$(SEED) SEEDS=$(SEEDS) EVENTS=$(EVENTS) ONLY=$(ONLY) FAULT=$(FAULT) SECONDS=$(SECONDS) \
+	  cargo run --release --quiet --locked
 
 # The load generator, which the tests of the harness run.
 loadgen:
@@ -73,6 +79,7 @@ lint: $(VENV)/.dev
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	cargo clippy --package stompica-broker --features simulation --quiet -- -D warnings
+	cd rust/sim && cargo fmt --check && cargo clippy --release --all-targets --quiet --locked -- -D warnings
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 
@@ -103,6 +110,7 @@ coverage:
 	$(PYTHON) tests/support/line_coverage.py target/coverage.lcov --require $(COVERED) $(COVERAGE)
 
 soak: setup build coverage
+	$(MAKE) sim SECONDS=1800
 	$(BIN)/python -m pytest tests/soak tests/bench -m soak $(PYTEST)
 
 # All workloads beside the ideal relay, with the default number of writers and with one: about an hour.

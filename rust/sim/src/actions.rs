@@ -1,0 +1,297 @@
+//! The actions of clients: each writes frames that are allowed now, and tells what it requests.
+
+use std::time::Duration;
+
+use rand::Rng as _;
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom as _;
+use stompica_broker::simulated::outside;
+
+use crate::client::{Client, Phase};
+use crate::events::{
+    AckMode, Event, Message, MessageId, Request, Subscription, SubscriptionId, TransactionId,
+};
+use crate::frames::{Version, frame};
+use crate::options::Options;
+
+/// Numbers that are unique in a run.
+#[derive(Debug, Default)]
+pub struct Numbers {
+    message: MessageId,
+    transaction: TransactionId,
+}
+
+/// What one client does in one step.
+pub struct Actor<'a> {
+    /// The client.
+    pub client: &'a mut Client,
+    /// The options of the run.
+    pub options: &'a Options,
+    /// Numbers of the run.
+    pub numbers: &'a mut Numbers,
+    /// The random numbers of the step.
+    pub random: &'a mut SmallRng,
+    /// Where events go.
+    pub events: &'a mut Vec<Event>,
+}
+
+/// Pairs of a header's name and value.
+type Headers = Vec<(&'static str, String)>;
+
+impl Actor<'_> {
+    /// Does something that is possible now. Returns its name; `None` if nothing is.
+    pub fn act(&mut self) -> Option<&'static str> {
+        if self.client.phase != Phase::Open {
+            return None;
+        }
+        let weights = &self.options.weights;
+        let has_unacked = self.client.subscriptions.values().any(|held| !held.unacked.is_empty());
+        let has_transaction = !self.client.transactions.is_empty();
+        let when = |is_possible: bool, weight: u32| if is_possible { weight } else { 0 };
+        let all = [
+            ("subscribe", when(self.client.subscriptions.len() < 6, weights.subscribe)),
+            ("unsubscribe", when(!self.client.subscriptions.is_empty(), weights.unsubscribe)),
+            ("send", weights.send),
+            ("ack", when(has_unacked, weights.ack)),
+            ("nack", when(has_unacked && self.client.version != Version::V10, weights.nack)),
+            ("begin", when(self.client.transactions.len() < 3, weights.begin)),
+            ("commit", when(has_transaction, weights.commit)),
+            ("abort", when(has_transaction, weights.abort)),
+            ("disconnect", weights.disconnect),
+            ("finish", weights.finish),
+            ("reset", weights.reset),
+            ("abandon", weights.abandon),
+            ("stall", weights.stall),
+        ];
+        let (name, _) = *all.choose_weighted(self.random, |(_, weight)| *weight).ok()?;
+        match name {
+            "subscribe" => self.subscribe()?,
+            "unsubscribe" => self.unsubscribe()?,
+            "send" => self.send()?,
+            "ack" => self.acknowledge("ACK")?,
+            "nack" => self.acknowledge("NACK")?,
+            "begin" => self.begin(),
+            "commit" | "abort" => self.end_transaction(name)?,
+            "disconnect" => self.disconnect(),
+            "finish" => self.leave(|client| client.wire.finish()),
+            "reset" => self.lose(|client| client.wire.reset()),
+            "abandon" => self.lose(|client| client.wire.abandon()),
+            _ => self.client.is_stalled = !self.client.is_stalled,
+        }
+        Some(name)
+    }
+
+    fn percent(&mut self, percent: u32) -> bool {
+        self.random.random_range(0..100) < percent
+    }
+
+    /// Writes a frame, with a RECEIPT as often as the options say.
+    fn write(&mut self, command: &str, mut headers: Headers, body: &[u8], request: Request) {
+        if self.percent(self.options.receipts) {
+            headers.push(("receipt", self.client.expect_receipt(request.clone())));
+        }
+        let headers: Vec<(&str, &str)> =
+            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        self.client.send(&frame(self.client.version, command, &headers, body));
+        self.events.push(Event::Requested(self.client.id, request));
+    }
+
+    fn subscribe(&mut self) -> Option<()> {
+        let id = self.client.next_subscription();
+        let (topics, queues) = (&self.options.topics, &self.options.queues);
+        let mut destination =
+            topics.iter().chain(queues).collect::<Vec<_>>().choose(self.random)?.to_string();
+        if self.options.patterns && self.random.random_ratio(1, 4) {
+            destination = if destination.starts_with("/queue/") { "/queue/*" } else { "/topic/*" }.to_owned();
+        }
+        let is_queue = destination.starts_with("/queue/");
+        let modes = [AckMode::Auto, AckMode::Client, AckMode::Individual];
+        let ack = if is_queue { *modes.choose(self.random)? } else { AckMode::Auto };
+        let ack = if self.client.version == Version::V10 && ack == AckMode::Individual {
+            AckMode::Client
+        } else {
+            ack
+        };
+        let prefetch = (is_queue && self.random.random_ratio(1, 2)).then(|| self.random.random_range(1..8));
+        let name = match ack {
+            AckMode::Auto => "auto",
+            AckMode::Client => "client",
+            AckMode::Individual => "client-individual",
+        };
+        let mut headers: Headers =
+            vec![("id", id.to_string()), ("destination", destination.clone()), ("ack", name.to_owned())];
+        headers.extend(prefetch.map(|count: u64| ("prefetch-count", count.to_string())));
+        let subscription = Subscription { id, destination, ack, prefetch };
+        self.write("SUBSCRIBE", headers, b"", Request::Subscribe(subscription.clone()));
+        self.client.subscriptions.insert(id, crate::client::Held { subscription, unacked: Vec::new() });
+        Some(())
+    }
+
+    fn unsubscribe(&mut self) -> Option<()> {
+        let ids: Vec<SubscriptionId> = self.client.subscriptions.keys().copied().collect();
+        let id = *ids.choose(self.random)?;
+        let held = self.client.subscriptions.remove(&id)?;
+        self.client.ended.insert(id, (held.subscription, false));
+        for taken in self.client.transactions.values_mut() {
+            taken.retain(|(subscription, ..)| *subscription != id);
+        }
+        self.write("UNSUBSCRIBE", vec![("id", id.to_string())], b"", Request::Unsubscribe(id));
+        Some(())
+    }
+
+    fn send(&mut self) -> Option<()> {
+        let (topics, queues) = (&self.options.topics, &self.options.queues);
+        let destination = topics.iter().chain(queues).collect::<Vec<_>>().choose(self.random)?.to_string();
+        self.numbers.message += 1;
+        let id = self.numbers.message;
+        let ttl_ms = self.percent(self.options.expiring).then(|| self.random.random_range(1..2_000_u64));
+        let transactions: Vec<TransactionId> = self.client.transactions.keys().copied().collect();
+        let transaction =
+            if self.random.random_ratio(1, 2) { transactions.choose(self.random).copied() } else { None };
+        let odd = ["", "a", "a:b", "\\", "\n", "a\\n:\n\\c", "ü:\\"];
+        let message = Message {
+            id,
+            destination: destination.clone(),
+            expires: ttl_ms.map(|ttl_ms| outside::now() + Duration::from_millis(ttl_ms)),
+            transaction,
+            header: match self.client.version {
+                Version::V10 => "a".to_owned(),
+                _ => (*odd.choose(self.random)?).to_owned(),
+            },
+            body_len: self.random.random_range(0..=self.options.body_max),
+        };
+        let body = message.body();
+        let mut headers: Headers = vec![("destination", destination), ("x", message.header.clone())];
+        headers.push(("content-length", body.len().to_string()));
+        headers.extend(ttl_ms.map(|ttl_ms| ("expiration", ttl_ms.to_string())));
+        headers.extend(transaction.map(|transaction| ("transaction", transaction.to_string())));
+        if self.random.random_ratio(1, 4) {
+            headers.push(("persistent", "true".to_owned()));
+        }
+        self.write("SEND", headers, &body, Request::Send(message));
+        Some(())
+    }
+
+    fn acknowledge(&mut self, command: &str) -> Option<()> {
+        let ids: Vec<SubscriptionId> = self.client.subscriptions.keys().copied().collect();
+        let id = *ids.choose(self.random)?;
+        let count = self.client.subscriptions.get(&id)?.unacked.len();
+        if count == 0 {
+            return None;
+        }
+        let at = self.random.random_range(0..count);
+        let transactions: Vec<TransactionId> = self.client.transactions.keys().copied().collect();
+        // A cumulative ACK outside of the transaction would cover the messages, too.
+        let is_individual = self.client.subscriptions.get(&id)?.subscription.ack == AckMode::Individual;
+        let joins = command == "ACK" && is_individual && self.random.random_ratio(1, 3);
+        let transaction = if joins { transactions.choose(self.random).copied() } else { None };
+        self.acknowledge_at(id, at, command, transaction)
+    }
+
+    fn acknowledge_last(&mut self, id: SubscriptionId, command: &str) -> Option<()> {
+        let last = self.client.subscriptions.get(&id)?.unacked.len().checked_sub(1)?;
+        self.acknowledge_at(id, last, command, None)
+    }
+
+    fn acknowledge_at(
+        &mut self,
+        id: SubscriptionId,
+        at: usize,
+        command: &str,
+        transaction: Option<TransactionId>,
+    ) -> Option<()> {
+        let held = self.client.subscriptions.get_mut(&id)?;
+        let ack_id = held.unacked.get(at)?.1.clone();
+        let taken: Vec<(MessageId, String)> = match held.subscription.ack {
+            AckMode::Client => held.unacked.drain(..=at).collect(),
+            _ => vec![held.unacked.remove(at)],
+        };
+        let messages: Vec<MessageId> = taken.iter().map(|(message, _)| *message).collect();
+        let mut headers: Headers = match self.client.version {
+            Version::V12 => vec![("id", ack_id)],
+            Version::V11 => vec![("message-id", ack_id), ("subscription", id.to_string())],
+            Version::V10 => vec![("message-id", ack_id)],
+        };
+        if command == "NACK" {
+            self.write("NACK", headers, b"", Request::Nack(id, messages));
+            return Some(());
+        }
+        if let Some(transaction) = transaction {
+            headers.push(("transaction", transaction.to_string()));
+            let list = self.client.transactions.get_mut(&transaction)?;
+            list.extend(taken.into_iter().map(|(message, ack_id)| (id, message, ack_id)));
+        }
+        self.write("ACK", headers, b"", Request::Ack(id, messages, transaction));
+        Some(())
+    }
+
+    fn begin(&mut self) {
+        self.numbers.transaction += 1;
+        let id = self.numbers.transaction;
+        self.client.transactions.insert(id, Vec::new());
+        self.write("BEGIN", vec![("transaction", id.to_string())], b"", Request::Begin(id));
+    }
+
+    fn end_transaction(&mut self, command: &str) -> Option<()> {
+        let ids: Vec<TransactionId> = self.client.transactions.keys().copied().collect();
+        let id = *ids.choose(self.random)?;
+        let taken = self.client.transactions.remove(&id)?;
+        let headers = vec![("transaction", id.to_string())];
+        if command == "commit" {
+            self.write("COMMIT", headers, b"", Request::Commit(id));
+            return Some(());
+        }
+        for (subscription, message, ack_id) in taken {
+            if let Some(held) = self.client.subscriptions.get_mut(&subscription) {
+                held.unacked.push((message, ack_id)); // its acknowledgement has no effect
+            }
+        }
+        self.write("ABORT", headers, b"", Request::Abort(id));
+        Some(())
+    }
+
+    /// Ends open transactions and acknowledges everything, as a client does that behaves. Returns whether it did anything.
+    pub fn settle(&mut self) -> bool {
+        if self.client.phase != Phase::Open {
+            return false;
+        }
+        let before = self.events.len();
+        while !self.client.transactions.is_empty() && self.end_transaction("abort").is_some() {}
+        let ids: Vec<SubscriptionId> = self.client.subscriptions.keys().copied().collect();
+        for id in ids {
+            while self.acknowledge_last(id, "ACK").is_some() {}
+        }
+        self.events.len() > before
+    }
+
+    /// Consumes these queues.
+    pub fn subscribe_to(&mut self, queues: Vec<String>) {
+        for destination in queues {
+            let id = self.client.next_subscription();
+            // With so little credit it is not cut off as a slow consumer.
+            let (ack, prefetch) = (AckMode::Client, Some(1));
+            let mut headers = vec![("id", id.to_string()), ("destination", destination.clone())];
+            headers.extend([("ack", "client".to_owned()), ("prefetch-count", "1".to_owned())]);
+            let subscription = Subscription { id, destination, ack, prefetch };
+            self.write("SUBSCRIBE", headers, b"", Request::Subscribe(subscription.clone()));
+            self.client.subscriptions.insert(id, crate::client::Held { subscription, unacked: Vec::new() });
+        }
+    }
+
+    fn disconnect(&mut self) {
+        let receipt = self.client.expect_receipt(Request::Disconnect);
+        self.client.send(&frame(self.client.version, "DISCONNECT", &[("receipt", &receipt)], b""));
+        self.events.push(Event::Requested(self.client.id, Request::Disconnect));
+        self.client.phase = Phase::Leaving;
+    }
+
+    fn leave(&mut self, act: impl FnOnce(&Client)) {
+        act(self.client);
+        self.client.phase = Phase::Leaving;
+    }
+
+    fn lose(&mut self, act: impl FnOnce(&Client)) {
+        act(self.client);
+        self.events.push(self.client.lose());
+    }
+}

@@ -1,0 +1,197 @@
+//! What a seed expands into: settings of the broker, and which commands, faults and sizes occur, and how often.
+//!
+//! Each seed leaves some of them out altogether (swarm testing): a run in which nobody ever unsubscribes reaches states
+//! that a run with a bit of everything does not reach.
+
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+use stompica_broker::config::{Config, Ids, SlowConsumer};
+
+use crate::frames::Version;
+
+/// How often the actions of clients occur, as weights; 0: never.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    /// A new connection.
+    pub connect: u32,
+    /// SUBSCRIBE.
+    pub subscribe: u32,
+    /// UNSUBSCRIBE.
+    pub unsubscribe: u32,
+    /// SEND.
+    pub send: u32,
+    /// ACK.
+    pub ack: u32,
+    /// NACK.
+    pub nack: u32,
+    /// BEGIN.
+    pub begin: u32,
+    /// COMMIT.
+    pub commit: u32,
+    /// ABORT.
+    pub abort: u32,
+    /// DISCONNECT.
+    pub disconnect: u32,
+    /// The client shuts its write side.
+    pub finish: u32,
+    /// The connection breaks.
+    pub reset: u32,
+    /// The client closes without reading.
+    pub abandon: u32,
+    /// The client stops or begins to read.
+    pub stall: u32,
+}
+
+/// How often the steps of the world occur, as weights.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    /// A client acts.
+    pub act: u32,
+    /// Bytes of a client arrive at the broker.
+    pub arrive: u32,
+    /// A client reads.
+    pub receive: u32,
+    /// A shard takes a turn.
+    pub turn: u32,
+    /// Time passes although there is work.
+    pub pass: u32,
+}
+
+/// Everything that a seed determines before the first step.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The seed.
+    pub seed: u64,
+    /// The number of steps before faults end.
+    pub steps: u64,
+    /// The settings of the broker.
+    pub config: Config,
+    /// How often clients do what.
+    pub weights: Weights,
+    /// How often what happens.
+    pub pace: Pace,
+    /// The largest number of open connections.
+    pub clients_max: usize,
+    /// The versions that clients use.
+    pub versions: Vec<Version>,
+    /// Topics.
+    pub topics: Vec<String>,
+    /// Queues.
+    pub queues: Vec<String>,
+    /// Whether subscriptions may use patterns.
+    pub patterns: bool,
+    /// Percentage of connections that use WebSocket.
+    pub websockets: u32,
+    /// Percentage of SENDs, ACKs and others with a RECEIPT.
+    pub receipts: u32,
+    /// Percentage of SENDs that expire.
+    pub expiring: u32,
+    /// The largest body in bytes.
+    pub body_max: usize,
+    /// The largest piece that arrives or is read at a time, in bytes.
+    pub piece_max: usize,
+    /// The broker's buffer towards a client, in bytes.
+    pub buffer_bytes: usize,
+    /// The longest time that passes at a time.
+    pub pause_max: Duration,
+    /// The planted fault that is switched on.
+    pub fault: Option<String>,
+}
+
+/// `0` for most, so that each seed does without some.
+fn weight(random: &mut SmallRng, max: u32) -> u32 {
+    if random.random_ratio(1, 3) { 0 } else { random.random_range(1..=max) }
+}
+
+fn one_of<T: Clone>(random: &mut SmallRng, all: &[T]) -> T {
+    all.choose(random).expect("a list that is not empty").clone()
+}
+
+impl Options {
+    /// What a seed expands into.
+    #[must_use]
+    pub fn new(seed: u64, steps: u64) -> Self {
+        let random = &mut SmallRng::seed_from_u64(seed ^ 0x0551_0115);
+        let versions = [Version::V10, Version::V11, Version::V12];
+        let used: Vec<Version> = versions.into_iter().filter(|_| random.random_ratio(2, 3)).collect();
+        let (topics, queues) = (random.random_range(0..4), random.random_range(0..5));
+        let names =
+            |prefix: &str, count: usize| (0..count).map(|at| format!("/{prefix}/{at}")).collect::<Vec<_>>();
+        Options {
+            seed,
+            steps,
+            config: config(random),
+            weights: Weights {
+                connect: random.random_range(1..=4),
+                subscribe: random.random_range(1..=6),
+                unsubscribe: weight(random, 4),
+                send: random.random_range(4..=40),
+                ack: random.random_range(2..=30),
+                nack: weight(random, 6),
+                begin: weight(random, 4),
+                commit: random.random_range(1..=6),
+                abort: weight(random, 2),
+                disconnect: weight(random, 2),
+                finish: weight(random, 1),
+                reset: weight(random, 2),
+                abandon: weight(random, 1),
+                stall: weight(random, 2),
+            },
+            pace: Pace {
+                act: random.random_range(5..=40),
+                arrive: random.random_range(5..=30),
+                receive: random.random_range(2..=30),
+                turn: random.random_range(5..=40),
+                pass: weight(random, 4),
+            },
+            clients_max: random.random_range(2..=12),
+            versions: if used.is_empty() { versions.to_vec() } else { used },
+            topics: if topics + queues == 0 { names("topic", 1) } else { names("topic", topics) },
+            queues: names("queue", queues),
+            patterns: random.random_ratio(1, 3),
+            websockets: one_of(random, &[0, 0, 50, 100]),
+            receipts: one_of(random, &[0, 10, 50, 100]),
+            expiring: one_of(random, &[0, 0, 10, 60]),
+            body_max: one_of(random, &[0, 40, 300, 5_000, 70_000]),
+            piece_max: one_of(random, &[3, 100, 2_000, 1 << 20]),
+            buffer_bytes: one_of(random, &[64, 1_000, 8_000, 64_000, 1 << 20]),
+            pause_max: Duration::from_millis(one_of(random, &[1, 20, 500, 6_000])),
+            fault: None,
+        }
+    }
+}
+
+fn config(random: &mut SmallRng) -> Config {
+    let seconds = Duration::from_secs;
+    Config {
+        writers: random.random_range(1..=6),
+        ids: Ids::Sequential,
+        log_level: stompica_broker::log::Level::Warn,
+        heartbeat_ms: (0, 0),
+        memory_limit: one_of(random, &[1 << 20, 4 << 20, 64 << 20, 64 << 20]),
+        outbox_limit: one_of(random, &[2_000, 20_000, 1 << 20, 32 << 20]),
+        slow_consumer: one_of(
+            random,
+            &[
+                SlowConsumer::Block(seconds(1)),
+                SlowConsumer::Block(seconds(30)),
+                SlowConsumer::DropNewest,
+                SlowConsumer::DropOldest,
+                SlowConsumer::Disconnect,
+            ],
+        ),
+        max_queue_length: one_of(random, &[3, 50, u64::MAX, u64::MAX]),
+        max_queue_bytes: one_of(random, &[10_000, u64::MAX, u64::MAX]),
+        max_input_queue_size: one_of(random, &[10, 1000, 1_000_000]),
+        max_deliveries: one_of(random, &[1, 2, 10]),
+        redelivery_delay: Duration::from_millis(one_of(random, &[0, 20, 100])),
+        prefetch: one_of(random, &[1, 5, 1000]),
+        publish_timeout: seconds(one_of(random, &[1, 30])),
+        queue_idle_expiry: seconds(one_of(random, &[1, 300])),
+        drain: seconds(5),
+        ..Config::default()
+    }
+}

@@ -1,0 +1,266 @@
+//! The world of one run: the broker, its clients, the network between them, and time.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+use stompica_broker::log::{Level, LogQueue};
+use stompica_broker::simulated::{Memory, SteppedBroker, Store, outside};
+
+use crate::actions::{Actor, Numbers};
+use crate::checkers::{self, Checker};
+use crate::client::{Client, Phase};
+use crate::events::{Event, Violation};
+use crate::options::Options;
+
+/// The time that a turn takes.
+const TURN: Duration = Duration::from_micros(20);
+/// Lines of the trace that a failure shows.
+const TRACE_LINES: usize = 4000;
+
+/// A failed run.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// The step in which it was found.
+    pub step: u64,
+    /// What is wrong.
+    pub violation: Violation,
+    /// The last events.
+    pub trace: Vec<String>,
+}
+
+/// The figures of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Steps.
+    pub steps: u64,
+    /// Events of clients: requests, deliveries, confirmations, ends.
+    pub events: u64,
+    /// A hash of all events, the same in each run of a seed.
+    pub trace_hash: u64,
+}
+
+/// The world of one run.
+pub struct World {
+    pub(crate) options: Options,
+    pub(crate) broker: SteppedBroker,
+    pub(crate) clients: Vec<Client>,
+    checkers: Vec<Box<dyn Checker>>,
+    pub(crate) numbers: Numbers,
+    trace: VecDeque<String>,
+    pub(crate) summary: Summary,
+    pub(crate) step: u64,
+    pub(crate) finishes: bool,
+    /// Queues that were consumed at the end.
+    pub(crate) drained: BTreeSet<String>,
+}
+
+impl World {
+    /// The world of a seed, before its first step.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        outside::begin(options.seed);
+        outside::plant(options.fault.clone());
+        let stores = (0..options.config.writers).map(|_| Box::new(Memory) as Box<dyn Store>).collect();
+        let broker = SteppedBroker::start(options.config.clone(), LogQueue::new(1000, Level::Warn), stores);
+        World {
+            checkers: checkers::all(&options),
+            options,
+            broker,
+            clients: Vec::new(),
+            numbers: Numbers::default(),
+            trace: VecDeque::new(),
+            summary: Summary::default(),
+            step: 0,
+            finishes: false,
+            drained: BTreeSet::new(),
+        }
+    }
+
+    /// Runs all steps of a seed; `is_kept` says which steps are taken.
+    ///
+    /// # Errors
+    /// A broken promise.
+    pub fn run(mut self, is_kept: impl Fn(u64) -> bool) -> Result<Summary, Box<Failure>> {
+        let run = std::panic::AssertUnwindSafe(|| self.run_all(&is_kept));
+        let outcome = std::panic::catch_unwind(run).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            Err(Violation { checker: "panic", text: text.unwrap_or_default() })
+        });
+        match outcome {
+            Ok(()) => Ok(Summary { steps: self.step, ..self.summary }),
+            Err(violation) => Err(Box::new(Failure {
+                seed: self.options.seed,
+                step: self.step,
+                violation,
+                trace: self.trace.into(),
+            })),
+        }
+    }
+
+    fn run_all(&mut self, is_kept: &impl Fn(u64) -> bool) -> Result<(), Violation> {
+        while self.step < self.options.steps {
+            self.step += 1;
+            if is_kept(self.step) {
+                // Each step has random numbers of its own, so that others can be left out.
+                let mut random = SmallRng::seed_from_u64(self.options.seed.rotate_left(32) ^ self.step);
+                self.take_step(&mut random)?;
+            }
+        }
+        self.finish()
+    }
+
+    fn take_step(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
+        let pace = &self.options.pace;
+        let kinds = [
+            ("act", pace.act),
+            ("arrive", pace.arrive),
+            ("receive", pace.receive),
+            ("turn", pace.turn),
+            ("pass", pace.pass),
+        ];
+        let Ok((kind, _)) = kinds.choose_weighted(random, |(_, weight)| *weight) else { return Ok(()) };
+        match *kind {
+            "act" => self.act(random),
+            "arrive" => self.arrive(random),
+            "receive" => self.receive_some(random),
+            "turn" => self.turn_of_any(random),
+            _ => self.pass(random),
+        }
+    }
+
+    fn act(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
+        let open: Vec<usize> =
+            (0..self.clients.len()).filter(|at| self.clients[*at].phase != Phase::Over).collect();
+        let weight = self.options.weights.connect;
+        if open.is_empty()
+            || (open.len() < self.options.clients_max && random.random_ratio(weight, weight + 40))
+        {
+            return self.connect(random);
+        }
+        let Some(at) = open.choose(random) else { return Ok(()) };
+        let mut events = Vec::new();
+        let client = &mut self.clients[*at];
+        let mut actor =
+            Actor { client, options: &self.options, numbers: &mut self.numbers, random, events: &mut events };
+        if let Some(name) = actor.act() {
+            self.note(|| format!("{at} {name}"));
+        }
+        self.tell(events)
+    }
+
+    pub(crate) fn connect(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
+        let Some(wire) = outside::connect() else { return Ok(()) };
+        wire.set_buffer(if self.finishes { 64 << 10 } else { self.options.buffer_bytes });
+        let version = *self.options.versions.choose(random).expect("at least one");
+        let id = self.clients.len();
+        let is_websocket = random.random_range(0..100) < self.options.websockets;
+        self.clients.push(Client::new(id, wire, version, is_websocket));
+        self.note(|| format!("{id} connect {version:?}"));
+        Ok(())
+    }
+
+    fn arrive(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
+        let some: Vec<&Client> = self.clients.iter().filter(|client| client.wire.in_transit() > 0).collect();
+        let Some(client) = some.choose(random) else { return self.turn_of_any(random) };
+        let (id, len) = (client.id, random.random_range(1..=self.options.piece_max));
+        client.wire.arrive(len);
+        self.note(|| format!("{id} arrive {len}"));
+        Ok(())
+    }
+
+    fn receive_some(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
+        let readers = self.clients.iter().filter(|client| client.phase != Phase::Over && !client.is_stalled);
+        let some: Vec<usize> = readers
+            .filter(|client| client.wire.receivable() > 0 || client.wire.is_ended())
+            .map(|client| client.id)
+            .collect();
+        let Some(at) = some.choose(random) else { return self.turn_of_any(random) };
+        let len = random.random_range(1..=self.options.piece_max);
+        self.receive(*at, len).map(|_| ())
+    }
+
+    pub(crate) fn receive(&mut self, at: usize, bytes_max: usize) -> Result<usize, Violation> {
+        let mut events = Vec::new();
+        let received = self.clients[at].receive(bytes_max, &mut events);
+        if matches!(received, Ok(len) if len > 0) {
+            self.note(|| format!("{at} receive {bytes_max}"));
+        }
+        self.tell(events)?;
+        received.map_err(|text| Violation { checker: "protocol", text: format!("client {at}: {text}") })
+    }
+
+    fn turn_of_any(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
+        let shards = 0..self.broker.shards();
+        let ready: Vec<usize> = shards.filter(|at| self.broker.sleep(*at) == Some(Duration::ZERO)).collect();
+        match ready.choose(random) {
+            Some(shard) => self.turn(*shard),
+            None => self.pass(random),
+        }
+    }
+
+    pub(crate) fn turn(&mut self, shard: usize) -> Result<(), Violation> {
+        self.note(|| format!("turn {shard}"));
+        outside::advance(TURN);
+        self.broker.turn(shard);
+        let released = self.clients.iter_mut().filter_map(Client::release).collect();
+        self.tell(released)?;
+        for record in self.broker.log() {
+            self.note(|| format!("log: {} {:?}", record.text, record.fields));
+        }
+        Ok(())
+    }
+
+    /// Lets time pass until a deadline of the broker, or less.
+    fn pass(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
+        let shards = 0..self.broker.shards();
+        let next = shards.filter_map(|at| self.broker.sleep(at)).min();
+        let pause = self.options.pause_max.mul_f64(random.random::<f64>());
+        let time = next.map_or(pause, |next| next.min(pause));
+        if time > Duration::ZERO {
+            self.note(|| format!("pass {time:?}"));
+            outside::advance(time);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn note(&mut self, line: impl FnOnce() -> String) {
+        if self.trace.len() == TRACE_LINES {
+            self.trace.pop_front();
+        }
+        let line = format!("{:>7} {:>12?} {}", self.step, outside::now(), line());
+        // FNV-1a
+        for byte in line.bytes() {
+            self.summary.trace_hash =
+                (self.summary.trace_hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+        }
+        self.trace.push_back(line);
+    }
+
+    pub(crate) fn tell(&mut self, events: Vec<Event>) -> Result<(), Violation> {
+        for event in events {
+            self.summary.events += 1;
+            self.note(|| shortened(&event));
+            for checker in &mut self.checkers {
+                checker.see(&event, outside::now())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An event without its body.
+fn shortened(event: &Event) -> String {
+    match event {
+        Event::Delivered(client, delivery) => {
+            let delivery = crate::events::Delivery { body: Vec::new(), ..delivery.clone() };
+            format!("{client} received {delivery:?}")
+        }
+        other => format!("{other:?}"),
+    }
+}
