@@ -113,10 +113,3 @@ def test_only_doors_lead_outside() -> None:
             if (name, kind) not in EXCEPT and re.search(pattern, code):
                 found.add((name, kind))
     assert not found
-
-
-def test_both_builds_have_the_same_doors() -> None:
-    text = (SOURCE / "door/mod.rs").read_text(encoding="utf-8")
-    doors = [set(re.findall(r"\w+", names)) for names in re.findall(r"pub use self::\w+::\{([^}]*)\}", text)]
-    assert len(doors) == 2
-    assert doors[0] == doors[1]

@@ -2,7 +2,6 @@
 //! time, in an order that the driver chooses. The outside is [`outside`]. See `rust/sim`.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub use crate::door::simulated as outside;
@@ -130,19 +129,10 @@ impl SteppedBroker {
     /// What the broker holds now.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let mut snapshot = Snapshot {
-            connections: self.shared.totals.connections.load(Ordering::Relaxed),
-            held_bytes: self.shared.totals.memory.load(Ordering::Relaxed),
-            fan_out_work: self.shared.mailboxes.iter().map(|mailbox| mailbox.add_work(0)).sum(),
-            ..Snapshot::default()
-        };
-        for thread in &self.threads {
-            if let Some(shard) = &thread.shard {
-                shard.add_to(&mut snapshot);
-            }
-            snapshot.message_bytes += thread.message_bytes;
-        }
-        snapshot
+        Snapshot::of(
+            &self.shared,
+            self.threads.iter().map(|thread| (thread.shard.as_ref(), thread.message_bytes)),
+        )
     }
 }
 

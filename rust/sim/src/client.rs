@@ -57,8 +57,6 @@ pub struct Client {
     last_subscription: SubscriptionId,
     received: Vec<u8>,
     error: Option<String>,
-    /// It has sent something that the broker may refuse.
-    pub may_be_refused: bool,
     was_released: bool,
     websocket: Option<WebSocket>,
 }
@@ -84,7 +82,6 @@ impl Client {
             last_subscription: 0,
             received: Vec::new(),
             error: None,
-            may_be_refused: false,
             was_released: false,
             websocket: is_websocket.then(WebSocket::default),
         };
@@ -111,12 +108,6 @@ impl Client {
     pub fn next_subscription(&mut self) -> SubscriptionId {
         self.last_subscription += 1;
         self.last_subscription
-    }
-
-    /// The number of RECEIPTs that have not come.
-    #[must_use]
-    pub fn missing_receipts(&self) -> usize {
-        self.expected.len()
     }
 
     /// The first request whose RECEIPT has not come.

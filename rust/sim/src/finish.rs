@@ -7,7 +7,6 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
 use stompica_broker::simulated::outside;
 
-use crate::actions::Actor;
 use crate::client::Phase;
 use crate::events::{Event, Violation};
 use crate::world::World;
@@ -96,19 +95,7 @@ impl World {
     }
 
     fn acknowledge_all(&mut self, at: usize) -> Result<bool, Violation> {
-        let mut events = Vec::new();
-        let mut random = SmallRng::seed_from_u64(self.step);
-        let client = &mut self.clients[at];
-        let mut actor = Actor {
-            client,
-            options: &self.options,
-            numbers: &mut self.numbers,
-            random: &mut random,
-            events: &mut events,
-        };
-        let has_acted = actor.settle();
-        self.tell(events)?;
-        Ok(has_acted)
+        self.act_as(at, &mut SmallRng::seed_from_u64(self.step), |actor| actor.settle())
     }
 
     /// New clients consume what is left in the queues. One takes one of them, because memory may be short: then it may be
@@ -140,17 +127,7 @@ impl World {
         if self.clients[at].phase != Phase::Open {
             return Err(Violation { checker: "liveness", text: "nobody can connect at the end".to_owned() });
         }
-        let mut events = Vec::new();
-        let client = &mut self.clients[at];
-        let mut actor = Actor {
-            client,
-            options: &self.options,
-            numbers: &mut self.numbers,
-            random: &mut random,
-            events: &mut events,
-        };
-        actor.subscribe_to(queues);
-        self.tell(events)?;
+        self.act_as(at, &mut random, |actor| actor.subscribe_to(queues))?;
         self.come_to_rest()
     }
 

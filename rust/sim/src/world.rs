@@ -144,14 +144,25 @@ impl World {
             return self.connect(random);
         }
         let Some(at) = open.choose(random) else { return Ok(()) };
-        let mut events = Vec::new();
-        let client = &mut self.clients[*at];
-        let mut actor =
-            Actor { client, options: &self.options, numbers: &mut self.numbers, random, events: &mut events };
-        if let Some(name) = actor.act() {
+        let at = *at;
+        if let Some(name) = self.act_as(at, random, |actor| actor.act())? {
             self.note(|| format!("{at} {name}"));
         }
-        self.tell(events)
+        Ok(())
+    }
+
+    /// Lets a client act.
+    pub(crate) fn act_as<T>(
+        &mut self,
+        at: usize,
+        random: &mut SmallRng,
+        act: impl FnOnce(&mut Actor<'_>) -> T,
+    ) -> Result<T, Violation> {
+        let mut events = Vec::new();
+        let (client, options, numbers) = (&mut self.clients[at], &self.options, &mut self.numbers);
+        let acted = act(&mut Actor { client, options, numbers, random, events: &mut events });
+        self.tell(events)?;
+        Ok(acted)
     }
 
     pub(crate) fn connect(&mut self, random: &mut SmallRng) -> Result<(), Violation> {

@@ -15,16 +15,14 @@ mod system;
 
 use std::collections;
 
+pub use self::outside::{
+    Events, HashState, Instant, Interest, Poll, Registry, SpareDescriptor, TcpListener, TcpStream, Token,
+    Waker, bind, hash_state, random_bytes, thread_cpu_time, untaken_bytes, wall_clock,
+};
 #[cfg(simulated)]
-pub use self::simulated::{
-    Events, HashState, Instant, Interest, Poll, Registry, SpareDescriptor, TcpListener, TcpStream, Token,
-    Waker, bind, hash_state, random_bytes, thread_cpu_time, untaken_bytes, wall_clock,
-};
+use self::simulated as outside;
 #[cfg(not(simulated))]
-pub use self::system::{
-    Events, HashState, Instant, Interest, Poll, Registry, SpareDescriptor, TcpListener, TcpStream, Token,
-    Waker, bind, hash_state, random_bytes, thread_cpu_time, untaken_bytes, wall_clock,
-};
+use self::system as outside;
 
 /// Whether a planted fault is switched on. Planted faults show that the simulator finds what it has to find; the shipped
 /// build contains none of them.

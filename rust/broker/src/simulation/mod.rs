@@ -192,17 +192,10 @@ impl SimulatedBroker {
     /// The current contents of the broker.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let mut snapshot = Snapshot {
-            connections: self.shared.totals.connections.load(Ordering::Relaxed),
-            held_bytes: self.shared.totals.memory.load(Ordering::Relaxed),
-            fan_out_work: self.shared.mailboxes.iter().map(|mailbox| mailbox.add_work(0)).sum(),
-            ..Snapshot::default()
-        };
-        for thread in &self.threads {
-            thread.shard.add_to(&mut snapshot);
-            snapshot.message_bytes += thread.message_bytes;
-        }
-        snapshot
+        Snapshot::of(
+            &self.shared,
+            self.threads.iter().map(|thread| (Some(&thread.shard), thread.message_bytes)),
+        )
     }
 }
 

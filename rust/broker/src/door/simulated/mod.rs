@@ -76,11 +76,6 @@ pub fn advance(time: Duration) {
     });
 }
 
-/// Sets the wall clock, as an operator may.
-pub fn set_wall_clock(since_1970: Duration) {
-    with(|outside| outside.wall = since_1970);
-}
-
 /// The time that has passed since [`begin`].
 #[must_use]
 pub fn now() -> Duration {
