@@ -17,6 +17,8 @@
 #[macro_use]
 mod owners;
 
+#[cfg(any(test, simulated))]
+mod audit;
 mod broker;
 mod clock;
 mod collections;
@@ -27,7 +29,10 @@ mod delivery;
 mod destination;
 mod diag;
 mod door;
+mod held;
 mod ids;
+#[cfg(loom)]
+pub mod interleaved;
 pub mod log;
 mod mail;
 mod message;

@@ -6,10 +6,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::door::planted_in_loom;
+use crate::door::sync::{AtomicU8, Condvar, Mutex, MutexGuard, Ordering, PoisonError};
 use crate::door::{Instant, system_time};
 
 /// The severity of a record; the setting `log_level` is the lowest one that is kept.
@@ -118,7 +119,7 @@ impl LogQueue {
             return;
         }
         state.records.push_back(Record { time: system_time(), level, text, fields });
-        if state.records.len() == 1 {
+        if state.records.len() == 1 && !planted_in_loom!("log-wake-up-forgotten") {
             self.arrived.notify_all();
         }
     }
@@ -136,6 +137,11 @@ impl LogQueue {
             state = self.arrived.wait_timeout(state, remaining).unwrap_or_else(PoisonError::into_inner).0;
         }
         let dropped = std::mem::take(&mut state.dropped);
+        if planted_in_loom!("log-unlocked-between") {
+            drop(state);
+            state = self.lock();
+            state.dropped = 0;
+        }
         let mut records: Vec<Record> = state.records.drain(..).collect();
         drop(state);
         if dropped > 0 {
@@ -152,7 +158,9 @@ impl LogQueue {
     /// Ends the log: later pushes are dropped, a waiting `drain` returns what is left.
     pub fn close(&self) {
         self.lock().closed = true;
-        self.arrived.notify_all();
+        if !planted_in_loom!("log-end-not-told") {
+            self.arrived.notify_all();
+        }
     }
 
     /// Whether `close` was called and everything has been drained.

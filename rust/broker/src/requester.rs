@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 
+use crate::door::sync::per_thread;
 use crate::ids::{ConnKey, ShardId};
 
-thread_local! {
+per_thread! {
     static LOST: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -54,7 +55,7 @@ impl Requester {
 impl Drop for Requester {
     fn drop(&mut self) {
         if self.to.awaited {
-            LOST.set(LOST.get() + 1);
+            LOST.with(|lost| lost.set(lost.get() + 1));
         }
     }
 }
@@ -62,7 +63,7 @@ impl Drop for Requester {
 /// The number of answers that were dropped on this thread since the last call.
 #[must_use]
 pub fn take_lost() -> u64 {
-    LOST.take()
+    LOST.with(Cell::take)
 }
 
 #[cfg(test)]

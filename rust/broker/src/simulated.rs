@@ -6,22 +6,27 @@ use std::time::Duration;
 
 pub use crate::door::simulated as outside;
 
+use crate::audit::Before;
 use crate::config::Config;
 use crate::connection::listener::Listener;
 use crate::door::{Events, Interest, Poll, Waker};
+use crate::held;
 use crate::ids::{self, ShardId};
+pub use crate::ids::{NO_RECORD, RecordId};
 use crate::log::{LogQueue, Record};
 use crate::mail::mailbox::{Mail, Mailbox};
-use crate::message;
+pub use crate::message::OwnedMessage;
 use crate::requester;
 use crate::shard::{LISTENER, Shard, Shared, WAKER};
-use crate::snapshot::Snapshot;
-pub use crate::store::{Memory, Store};
+use crate::snapshot::{self, Snapshot};
+pub use crate::store::{Memory, Position, Store, TransactionId as StoreTransactionId, Unreadable};
+pub use stompica_proto::encode::Message as StoreMessage;
+pub use stompica_proto::{ProtocolError, error::Code};
 
 /// The maximum number of events that one turn of a shard gets.
 const EVENTS_MAX: usize = 1024;
 
-/// A shard and the byte count that its thread would have: see [`message::held_bytes`].
+/// A shard and the byte count that its thread would have: see [`held`].
 #[derive(Debug)]
 struct Thread {
     /// `None` once it has ended.
@@ -35,6 +40,8 @@ pub struct SteppedBroker {
     shared: Arc<Shared>,
     threads: Vec<Thread>,
     events: Events,
+    before: Before,
+    reclaimed_while_busy: bool,
 }
 
 impl SteppedBroker {
@@ -44,6 +51,7 @@ impl SteppedBroker {
     /// Never: nothing can fail in a simulated outside before the driver makes it fail.
     #[must_use]
     pub fn start(config: Config, log: Arc<LogQueue>, stores: Vec<Box<dyn Store>>) -> Self {
+        _ = requester::take_lost(); // those that an earlier run left open, also in its mailboxes, are of no concern
         _ = requester::take_lost(); // of an earlier broker that was dropped in the middle of its work
         let polls: Vec<Poll> = stores.iter().map(|_| Poll::new().expect("a simulated poll")).collect();
         let mailboxes = polls
@@ -54,7 +62,7 @@ impl SteppedBroker {
             let registered = first.registry().register(listener.socket(), LISTENER, Interest::READABLE);
             registered.expect("a simulated registration");
         }
-        let shared = Arc::new(Shared::new(mailboxes.collect(), log, || ()));
+        let shared = Arc::new(Shared::new(mailboxes.collect(), log, outside::note_reclaim));
         let (epoch, config) = (ids::epoch(config.ids), Arc::new(config));
         let new = |(at, (poll, store)): (usize, (Poll, Box<dyn Store>))| {
             let (shared, config, id) = (Arc::clone(&shared), Arc::clone(&config), ShardId(at as u8));
@@ -62,8 +70,16 @@ impl SteppedBroker {
             shard.begin();
             Thread { shard: Some(shard), message_bytes: 0 }
         };
+        let previous_bytes = held::swap(0);
         let threads = polls.into_iter().zip(stores).enumerate().map(new).collect();
-        SteppedBroker { shared, threads, events: Events::with_capacity(EVENTS_MAX) }
+        held::swap(previous_bytes);
+        SteppedBroker {
+            shared,
+            threads,
+            events: Events::with_capacity(EVENTS_MAX),
+            before: Before::default(),
+            reclaimed_while_busy: false,
+        }
     }
 
     /// The number of shards.
@@ -89,13 +105,32 @@ impl SteppedBroker {
     pub fn turn(&mut self, shard: usize) {
         let thread = &mut self.threads[shard];
         let Some(shard) = &mut thread.shard else { return };
-        let previous_bytes = message::swap_held_bytes(thread.message_bytes);
+        let previous_bytes = held::swap(thread.message_bytes);
         shard.run_turn(&mut self.events);
+        self.reclaimed_while_busy |= outside::take_reclaims() > 0 && shard.has_work();
         if shard.is_stopped() {
             shard.end();
             thread.shard = None;
         }
-        thread.message_bytes = message::swap_held_bytes(previous_bytes);
+        thread.message_bytes = held::swap(previous_bytes);
+    }
+
+    /// Sets the limits of the messages that stay loaded at the front of each queue while others are paged out.
+    pub fn set_window(&mut self, messages: usize, bytes: usize) {
+        for shard in self.threads.iter_mut().filter_map(|thread| thread.shard.as_mut()) {
+            shard.queues.home.set_window(messages, bytes);
+        }
+    }
+
+    /// Whether a shard with work to do has asked the allocator to give memory back.
+    #[must_use]
+    pub fn has_reclaimed_while_busy(&self) -> bool {
+        self.reclaimed_while_busy
+    }
+
+    /// Wakes a shard, as a store does that has something for it.
+    pub fn wake(&self, shard: usize) {
+        self.shared.mailboxes[shard].wake();
     }
 
     /// Begins an ordered shutdown.
@@ -134,13 +169,24 @@ impl SteppedBroker {
             self.threads.iter().map(|thread| (thread.shard.as_ref(), thread.message_bytes)),
         )
     }
+
+    /// Counts anew everything that the broker holds, and returns what is inconsistent with its own counts. Nothing once a
+    /// shard has ended.
+    pub fn audit(&mut self) -> Vec<String> {
+        if self.threads.iter().any(|thread| thread.shard.is_none()) {
+            return Vec::new();
+        }
+        let threads =
+            self.threads.iter().filter_map(|thread| Some((thread.shard.as_ref()?, thread.message_bytes)));
+        snapshot::audit(&self.shared, threads, &mut self.before)
+    }
 }
 
 impl Drop for SteppedBroker {
     fn drop(&mut self) {
-        // The shards' messages are dropped on this thread, but were never added to its count.
-        let previous_bytes = message::swap_held_bytes(0);
+        // What the shards hold is dropped on this thread, but was never added to its sum.
+        let previous_bytes = held::swap(0);
         self.threads.clear();
-        message::swap_held_bytes(previous_bytes);
+        held::swap(previous_bytes);
     }
 }

@@ -1,7 +1,9 @@
 //! The contents of a simulated broker at one moment.
 
-use std::sync::atomic::Ordering;
+use crate::door::sync::Ordering;
 
+#[cfg(any(test, simulated))]
+use crate::audit::{Audit, Before};
 use crate::shard::{Shard, Shared};
 
 /// The contents of a broker at one moment.
@@ -17,6 +19,8 @@ pub struct Snapshot {
     pub queues: Vec<String>,
     /// Messages in queues, delivered and not settled ones included.
     pub queued: u64,
+    /// Stale and retained messages.
+    pub kept: usize,
     /// Requests that wait for an answer.
     pub unanswered: usize,
     /// Deliveries of large fan-outs that are counted at mailboxes.
@@ -30,7 +34,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// What the shards hold, each with the byte count of its thread (see [`crate::message::held_bytes`]); one that has
+    /// What the shards hold, each with the byte count of its thread (see [`crate::held`]); one that has
     /// ended holds nothing.
     pub(crate) fn of<'a>(
         shared: &Shared,
@@ -50,4 +54,34 @@ impl Snapshot {
         }
         snapshot
     }
+}
+
+/// Counts anew everything that the shards of a broker hold, each with the byte count of its thread. Returns what is
+/// inconsistent. It is called between two turns, before any shard has ended.
+#[cfg(any(test, simulated))]
+pub(crate) fn audit<'a>(
+    shared: &Shared,
+    threads: impl Iterator<Item = (&'a Shard, i64)>,
+    before: &mut Before,
+) -> Vec<String> {
+    let mut audit = Audit::of(shared.mailboxes.len());
+    let mut thread_bytes = 0;
+    for (shard, of_thread) in threads {
+        shard.audit(&mut audit, of_thread);
+        thread_bytes += of_thread;
+    }
+    let totals = &shared.totals;
+    audit.equal("bytes of messages and texts", thread_bytes, audit.message_bytes + audit.text_bytes);
+    let memory = totals.memory.load(Ordering::Relaxed);
+    audit.equal("held bytes of all shards", memory, audit.memory + audit.batch_bytes);
+    audit.equal(
+        "unfinished input of all shards",
+        totals.unfinished.load(Ordering::Relaxed),
+        audit.unfinished,
+    );
+    audit.equal("connections of all shards", totals.connections.load(Ordering::Relaxed), audit.connections);
+    audit.equal("queues of all shards", totals.queues.load(Ordering::Relaxed), audit.queues);
+    audit.equal("retained messages of all shards", shared.retained.load(Ordering::Relaxed), audit.retained);
+    audit.equal("stale messages of all shards", shared.stale.count.load(Ordering::Relaxed), audit.stale);
+    audit.conclude(before)
 }

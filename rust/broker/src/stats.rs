@@ -1,6 +1,6 @@
 //! Counters: plain numbers inside a shard, published once per turn for other threads.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::door::sync::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {

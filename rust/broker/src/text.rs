@@ -1,22 +1,11 @@
 //! Names, ids and other bytes that clients choose and the broker keeps. They count themselves towards `memory_limit`.
 
 use std::borrow::Borrow;
-use std::cell::Cell;
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
-thread_local! {
-    /// Bytes of texts created on this thread minus those dropped on it; as with messages, only the sum over all shards
-    /// is meaningful.
-    static HELD: Cell<i64> = const { Cell::new(0) };
-}
-
-/// Bytes of texts created on this thread minus those dropped on it.
-#[must_use]
-pub fn held_bytes() -> i64 {
-    HELD.get()
-}
+use crate::held;
 
 /// Approximate overhead of the allocator per block.
 pub const BLOCK_BYTES: usize = 16;
@@ -30,7 +19,7 @@ impl Weight {
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         let weight = Weight(bytes + BLOCK_BYTES);
-        HELD.set(HELD.get() + i64::try_from(weight.0).unwrap_or(i64::MAX));
+        held::add(i64::try_from(weight.0).unwrap_or(i64::MAX));
         weight
     }
 
@@ -49,7 +38,7 @@ impl Weight {
 
 impl Drop for Weight {
     fn drop(&mut self) {
-        HELD.set(HELD.get() - i64::try_from(self.0).unwrap_or(i64::MAX));
+        held::add(-i64::try_from(self.0).unwrap_or(i64::MAX));
     }
 }
 
@@ -64,6 +53,14 @@ impl From<Box<[u8]>> for Text {
     fn from(bytes: Box<[u8]>) -> Self {
         let weight = Weight::new(bytes.len());
         Text { bytes, _weight: weight }
+    }
+}
+
+impl Text {
+    /// What it counts as held.
+    #[cfg(any(test, simulated))]
+    pub fn weight(&self) -> &Weight {
+        &self._weight
     }
 }
 
@@ -137,13 +134,13 @@ mod tests {
 
     #[test]
     fn each_copy_of_a_text_is_counted_until_it_is_dropped() {
-        let before = held_bytes();
+        let before = held::bytes();
         let text = Text::from(&[b'x'; 1000][..]);
-        assert_eq!(held_bytes() - before, 1000 + BLOCK_BYTES as i64);
+        assert_eq!(held::bytes() - before, 1000 + BLOCK_BYTES as i64);
         let copy = text.clone();
-        assert_eq!(held_bytes() - before, 2 * (1000 + BLOCK_BYTES as i64));
+        assert_eq!(held::bytes() - before, 2 * (1000 + BLOCK_BYTES as i64));
         assert_eq!(*text, *copy);
         drop((text, copy));
-        assert_eq!(held_bytes(), before);
+        assert_eq!(held::bytes(), before);
     }
 }

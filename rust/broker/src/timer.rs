@@ -151,6 +151,32 @@ impl Timers {
         self.heap.len()
     }
 
+    /// All deadlines.
+    #[cfg(any(test, simulated))]
+    pub fn iter(&self) -> impl Iterator<Item = (u64, Due)> {
+        self.heap.iter().copied()
+    }
+
+    /// Whether there is a deadline for this purpose.
+    #[cfg(any(test, simulated))]
+    pub fn has(&self, due: Due) -> bool {
+        self.places.contains_key(&due)
+    }
+
+    /// Compares the heap with its index.
+    #[cfg(any(test, simulated))]
+    pub fn audit(&self, audit: &mut crate::audit::Audit) {
+        audit.equal("deadlines in the index", self.places.len(), self.heap.len());
+        for (place, entry) in self.heap.iter().enumerate() {
+            let found = self.places.get(&entry.1).map(|place| *place as usize);
+            audit.require(found == Some(place), || {
+                format!("{entry:?} is at {place}, the index says {found:?}")
+            });
+            let is_in_order = place == 0 || self.heap[(place - 1) / CHILDREN] <= *entry;
+            audit.require(is_in_order, || format!("{entry:?} at {place} is before its parent"));
+        }
+    }
+
     /// Approximate memory in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {

@@ -1,7 +1,9 @@
 //! Counters and one-time messages that all shards of a broker share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+
+use crate::door::planted_in_loom;
+use crate::door::sync::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 /// A flag for something that is logged once per broker.
 #[derive(Debug, Default)]
@@ -10,6 +12,11 @@ pub struct Once(AtomicBool);
 impl Once {
     /// True for the first caller only.
     pub fn is_first(&self) -> bool {
+        if planted_in_loom!("first-twice") {
+            let was_set = self.0.load(Ordering::Relaxed);
+            self.0.store(true, Ordering::Relaxed);
+            return !was_set;
+        }
         // Most calls are not the first, and a shared read is cheaper than a write.
         !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
     }

@@ -18,7 +18,7 @@ use memchr::memchr;
 
 use self::body::{BodyRule, skip_line_ends, unexpected_body};
 use self::head::{Head, Phase};
-pub use self::offender::{head_value, masked_head, offending_head};
+pub use self::offender::{head_value, masked_head, offending_head, offending_value};
 use crate::error::Code;
 use crate::{Frame, HeaderSpan, Limits, ProtocolError, Version};
 

@@ -37,6 +37,12 @@ impl<T> Line<T> {
         self.places.first_key_value().map(|(place, one)| (*place, one))
     }
 
+    /// The item at a place.
+    #[cfg(any(test, simulated))]
+    pub fn at(&self, place: u64) -> Option<&T> {
+        self.places.get(&place)
+    }
+
     /// All items in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.places.values()

@@ -213,6 +213,16 @@ impl<T> PagedDeque<T> {
         self.find(key, key_of).is_some()
     }
 
+    /// The item with this key. Items are sorted by `key_of`.
+    #[must_use]
+    pub fn get_key<K: Ord>(&self, key: &K, key_of: impl Fn(&T) -> K) -> Option<&T> {
+        let (page, at) = self.find(key, key_of)?;
+        match self {
+            PagedDeque::Short(page) => page.get(at),
+            PagedDeque::Long(long) => long.pages.get(page)?.get(at),
+        }
+    }
+
     /// Removes and returns the item with this key. Items are sorted by `key_of`.
     pub fn remove_key<K: Ord>(&mut self, key: &K, key_of: impl Fn(&T) -> K) -> Option<T> {
         let (page, at) = self.find(key, key_of)?;

@@ -68,6 +68,12 @@ impl<T> Sparse<T> {
     }
 
     /// All items in the order of their indexes.
+    #[cfg(any(test, simulated))]
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.pages.iter().flatten().flat_map(|page| page.slots.iter().flatten())
+    }
+
+    /// All items in the order of their indexes.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.pages.iter_mut().flatten().flat_map(|page| page.slots.iter_mut().flatten())
     }

@@ -75,6 +75,12 @@ impl<T: Copy> Spread<T> {
         self.len
     }
 
+    /// All values with their hashes.
+    #[cfg(any(test, simulated))]
+    pub fn iter(&self) -> impl Iterator<Item = (u64, T)> {
+        self.tables.iter().flat_map(HashTable::iter).copied()
+    }
+
     /// Whether there are none.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {

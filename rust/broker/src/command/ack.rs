@@ -12,6 +12,7 @@ use stompica_proto::{Frame, ProtocolError, Version};
 use super::Owners;
 use crate::connection::flow::Flow;
 use crate::connection::transaction::Operation;
+use crate::door::planted;
 use crate::ids::{ConnKey, ShardId, SubscriptionKey};
 use crate::message::options;
 use crate::message::options::Verdict;
@@ -28,7 +29,9 @@ const DIGITS_FIT: usize = 19;
 /// Takes the deliveries that an ACK or NACK covers, or a portion of them, and whether these were all.
 fn take_portion(unacked: &mut Unacked, ack: AckMode, number: u64) -> (TakenOnes, bool) {
     let taken: TakenOnes = match ack {
-        AckMode::Client => unacked.take_through(number, PORTION),
+        AckMode::Client => {
+            unacked.take_through(number - u64::from(planted!("cumulative-ack-one-short")), PORTION)
+        }
         _ => unacked.take(number).into_iter().collect(),
     };
     // The named delivery comes last in its portion.
@@ -175,6 +178,27 @@ impl Owners<'_> {
         {
             hashes.into_iter().for_each(|hash| pending_writes.take_back(hash));
         }
+        self.connections.count_input(self.turn, key);
+    }
+
+    /// What an ACK or NACK of a delivery covers. In STOMP 1.1 it names the message, not the delivery. If the message was
+    /// taken back and delivered again, it may be a late answer to the earlier delivery, so it covers nothing else.
+    fn coverage(&self, key: ConnKey, consumer: &ConsumerState, number: u64) -> AckMode {
+        if consumer.ack != AckMode::Client || consumer.wire_format.version != Version::V1_1 {
+            return consumer.ack;
+        }
+        let conn = self.connections.table.get(key);
+        let was_taken_back = consumer.unacked.id_hash_of(number).is_some_and(|id_hash| {
+            let name = self.router.subscriptions.get(consumer.key.index as usize).map(|found| &found.id);
+            let writes = conn.and_then(|conn| conn.pending_writes.as_ref());
+            name.zip(writes)
+                .is_some_and(|(name, writes)| writes.was_requeued(self.hash_by_message(name, id_hash)))
+        });
+        if was_taken_back && !planted!("late-ack-covers-others") {
+            AckMode::ClientIndividual
+        } else {
+            AckMode::Client
+        }
     }
 
     /// Settles or requeues a delivery, and in client mode all before it, the oldest first, for half of a turn.
@@ -196,9 +220,13 @@ impl Owners<'_> {
             self.delivery().grant_credit(subscription);
             return true;
         }
+        let covered = match self.queues.consumers.get(subscription) {
+            Some(consumer) => self.coverage(key, consumer, number),
+            None => return true,
+        };
         loop {
             let Some(consumer) = self.queues.consumers.get_mut(subscription) else { return true };
-            let (taken, is_done) = take_portion(&mut consumer.unacked, consumer.ack, number);
+            let (taken, is_done) = take_portion(&mut consumer.unacked, covered, number);
             let retries = Retries::of(consumer);
             self.note_acknowledged(key, taken.len(), is_done);
             self.carry_out_verdict(subscription, retries, verdict, taken);

@@ -10,6 +10,7 @@ use super::commits::{Applying, LateOnes, WaitReason};
 use crate::connection::pausing::{Pause, Question};
 use crate::connection::transaction::Operation;
 use crate::connection::transaction::plan::Place;
+use crate::door::planted;
 use crate::message::OwnedMessage;
 use crate::message::options::Retain;
 use crate::queue::consumer_state::ConsumerState;
@@ -94,6 +95,10 @@ impl Owners<'_> {
             if self.turn.budget.is_exhausted() {
                 return false;
             }
+            if planted!("commit-without-acks") {
+                acks.pop_front();
+                continue;
+            }
             let is_done = match late.get_mut(&subscription) {
                 Some(consumer) => self.acknowledge_late(consumer, number, verdict),
                 None => self.acknowledge(*key, subscription, number, verdict),
@@ -102,6 +107,9 @@ impl Owners<'_> {
                 return false;
             }
             acks.pop_front();
+            if !acks.is_empty() && planted!("commit-of-first-ack") {
+                return true;
+            }
         }
         true
     }

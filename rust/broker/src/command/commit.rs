@@ -22,6 +22,7 @@ use crate::connection::transaction::plan::Plan;
 use crate::connection::transaction::{self, Commit, Committing, Operation, Transactions};
 use crate::delivery::admission::Load;
 use crate::destination::Kind;
+use crate::door::planted;
 use crate::ids::{ConnKey, ShardId};
 use crate::message::OwnedMessage;
 use crate::message::options::Retain;
@@ -107,9 +108,15 @@ impl Owners<'_> {
                         self.connections.end_wait_for(key, Question::Commit(token));
                         self.connections.park(self.turn, key, pause);
                     }
-                    None if is_done => self.ask_homes(key),
+                    None if is_done => {
+                        self.ask_homes(key);
+                        if self.is_deciding(key, token) && planted!("read-on-behind-commit") {
+                            self.connections.go_on_after(self.turn, key, Question::Commit(token));
+                        }
+                    }
                     None => self.turn.jobs.push(Job::Check(key, token)),
                 }
+                self.connections.count_input(self.turn, key); // the plan has grown
             }
         }
     }
@@ -162,7 +169,7 @@ impl Owners<'_> {
         if pause.is_none() {
             match kind.is_topic() {
                 true => plan.add_topic(home, message, retain),
-                false => plan.add_queued(home, message, kind == Kind::Queue),
+                false => plan.add_queued(home, message, matches!(kind, Kind::Queue | Kind::TemporaryQueue)),
             }
         }
         Ok(pause)
@@ -219,6 +226,7 @@ impl Owners<'_> {
         if let Some(conn) = self.connections.table.get_mut(key) {
             conn.committing = Some(Committing::Applying);
         }
+        self.connections.count_input(self.turn, key);
         // From now on its wait ends only when all of it is applied.
         if self.connections.end_wait_for(key, Question::Commit(commit.token)) {
             self.connections.wait_for(self.turn, key, Question::Turn(commit.token));
@@ -230,6 +238,9 @@ impl Owners<'_> {
 
     fn cancel_everywhere(&mut self, commit: &Commit) {
         for home in &commit.asked {
+            if planted!("cancel-forgotten") {
+                return;
+            }
             self.notes.tell(*home, TransactionNote::Cancel(commit.token));
         }
     }

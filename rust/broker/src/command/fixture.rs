@@ -3,7 +3,6 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stompica_proto::Decoded;
@@ -18,6 +17,7 @@ use crate::delivery;
 use crate::delivery::fixture::{OTHER, OWN};
 use crate::diag::inquiries::Diagnostics;
 use crate::diag::survey::ReportTo;
+use crate::door::sync::Ordering;
 use crate::ids::{ConnKey, ShardId, SubscriptionKey};
 use crate::log::{Level, LogQueue};
 use crate::mail::mailbox::Mail;

@@ -10,6 +10,7 @@ use super::Owners;
 use crate::connection::pending_writes::REQUEUED_MAX;
 use crate::connection::transaction::Committing;
 use crate::delivery::returning::Fate;
+use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::ids::{QueueKey, Subscriber, SubscriptionKey};
 use crate::queue::consumer_state::{ConsumerState, Feed};
@@ -66,7 +67,7 @@ impl Owners<'_> {
         let held = consumer.map(|consumer| take(&mut consumer.unacked)).unwrap_or_default();
         if let Place::Topic { group, .. } = place {
             self.delivery().close_group(group);
-            if full {
+            if full && !planted!("full-outbox-outlives-subscription") {
                 self.delivery().change_full_of(index, Holdup::Outbox, false);
             }
             self.delivery().forget_growing_queue(index);

@@ -10,6 +10,8 @@
 mod ack;
 mod apply;
 mod arrival;
+#[cfg(any(test, simulated))]
+mod audit;
 mod commit;
 pub(crate) mod commits;
 mod consume;

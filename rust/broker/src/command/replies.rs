@@ -8,6 +8,7 @@ use stompica_proto::{Frame, ProtocolError};
 use super::Owners;
 use super::subscribe::Wanted;
 use crate::destination::shown;
+use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::message::options::SubscribeOptions;
 use crate::queue::QueueKind;
@@ -32,6 +33,10 @@ impl Owners<'_> {
         {
             return Ok(());
         }
+        let own = self.connections.table.get(key).and_then(|conn| conn.temporary.as_ref());
+        if own.is_some_and(|own| own.answered.contains(name)) && planted!("implicit-consumer-forgotten") {
+            return Ok(());
+        }
         self.check_subscription(key, name)?;
         let wanted = Wanted { frame, id: Some(name), destination: name, ack: AckMode::Auto };
         let options = SubscribeOptions::default();
@@ -48,7 +53,7 @@ impl Owners<'_> {
         let Some(own) = self.connections.table.get_mut(key).and_then(|conn| conn.temporary.as_mut()) else {
             return;
         };
-        if own.answered.is_empty() {
+        if own.answered.is_empty() || planted!("implicit-consumer-stays") {
             return;
         }
         let name = shown(destination);

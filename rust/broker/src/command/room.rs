@@ -1,11 +1,10 @@
 //! Checks whether there is memory for new names and subscriptions, and counts look-ups of names.
 
-use std::sync::atomic::Ordering;
-
 use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
 
 use super::Owners;
+use crate::door::sync::Ordering;
 
 /// The minimum memory of a subscription, without its texts.
 const SUBSCRIPTION_BYTES: usize = 1024;

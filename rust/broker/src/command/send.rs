@@ -11,7 +11,6 @@ use crate::collections::paged_deque::PagedDeque;
 use crate::connection::flow::Flow;
 use crate::connection::transaction::Operation;
 use crate::destination::Kind;
-use crate::door::wall_clock_ms;
 use crate::ids::ConnKey;
 use crate::log::Level;
 use crate::message::OwnedMessage;
@@ -90,7 +89,7 @@ impl Owners<'_> {
         headers: &mut Vec<u8>,
     ) -> Result<SendOptions, ProtocolError> {
         options::require_built_send(frame, kind)?;
-        let options = options::send_options(frame, self.turn.now_ms, wall_clock_ms())?;
+        let options = options::send_options(frame, self.turn.now_ms, self.turn.wall_ms())?;
         if options.retain.is_some() && kind != Kind::Topic {
             let value = frame.header(header::RETAIN).unwrap_or_default();
             return Err(options::bad_value(

@@ -13,6 +13,7 @@ use stompica_proto::{Frame, ProtocolError, header};
 use super::Owners;
 use crate::config::{SlowConsumer, Wildcards};
 use crate::destination::Kind;
+use crate::door::planted;
 use crate::ids::Subscriber;
 use crate::ids::{ConnKey, NOBODY};
 use crate::log::Level;
@@ -100,7 +101,8 @@ impl Owners<'_> {
             let text = format!("'{}' is in use on this connection", String::from_utf8_lossy(name));
             return Err(ProtocolError::new(Code::SubscriptionDuplicate, text));
         }
-        let subscriptions_max = self.turn.config.max_subscriptions;
+        let subscriptions_max =
+            self.turn.config.max_subscriptions + usize::from(planted!("subscription-too-many"));
         if self.connections.table.get(key).is_some_and(|conn| conn.subscriptions.len() >= subscriptions_max) {
             let text = format!("max_subscriptions is {subscriptions_max}");
             return Err(ProtocolError::new(Code::SubscriptionCount, text));
@@ -120,7 +122,12 @@ impl Owners<'_> {
 
     /// The full name of a durable subscription, which is unique within the connection's login and client-id.
     pub(super) fn durable_name(&self, key: ConnKey, name: &[u8]) -> Box<[u8]> {
-        let scope = self.connections.table.get(key).and_then(|conn| conn.scope.as_deref());
+        let scope = self
+            .connections
+            .table
+            .get(key)
+            .and_then(|conn| conn.scope.as_deref())
+            .filter(|_| !planted!("durable-scope-ignored"));
         [b"durable\n", scope.unwrap_or_default(), b"\n", name].concat().into()
     }
 

@@ -50,7 +50,9 @@ impl Connections {
                 self.push_answer_of(turn, key, token, Answer::Receipt(id.into()), shards.count_ones());
             }
             None => {
-                self.may_be_refused_by(key, shards & !turn.id.bit());
+                if shards & !turn.id.bit() == 0 || !planted!("refusal-not-awaited") {
+                    self.may_be_refused_by(key, shards & !turn.id.bit());
+                }
             }
         }
         AnswerTo { shard: turn.id, conn: key, token, awaited: receipt.is_some() }
@@ -93,7 +95,7 @@ impl Connections {
     pub fn answer_with(&mut self, turn: &mut Turn, key: ConnKey, frame: Vec<u8>) {
         let token = self.next_token();
         let Some(conn) = self.listening(key) else { return };
-        if conn.answers.is_empty() {
+        if conn.answers.is_empty() || planted!("frame-overtakes-receipts") {
             self.control(turn, key, |out| out.extend_from_slice(&frame));
         } else {
             self.push_answer_of(turn, key, token, Answer::Frame(frame), 0);
@@ -134,13 +136,19 @@ impl Connections {
         if conn.answers.is_refused_before(token) {
             return; // an earlier frame was refused already, and the connection ends with its ERROR
         }
-        if let Some(id) = conn.answers.cut_from(token) {
+        let own = conn.answers.cut_from(token);
+        if !conn.answers.is_empty() && planted!("error-before-receipts") {
+            conn.answers.clear();
+        }
+        if let Some(id) = own {
             if head_value(&offender.head, header::RECEIPT).is_none() {
                 offender.head.extend_from_slice(b"receipt:");
                 escape::escape_into(&mut offender.head, &id, conn.protocol.session.version());
                 offender.head.push(b'\n');
             }
-            offender.receipt = Some(id.into());
+            if !planted!("refusal-without-receipt-id") {
+                offender.receipt = Some(id.into());
+            }
         }
         self.end_with(turn, key, token, error, &offender);
     }
@@ -179,6 +187,9 @@ impl Connections {
         conn.life.ending = true;
         let mut frame = Vec::new();
         encode::error(&mut frame, &error, offender, conn.protocol.session.version());
+        if planted!("error-overtakes") {
+            conn.answers.clear();
+        }
         conn.answers.push(token, Answer::Error { frame, close_code, reason }, 0);
         self.send_answers(turn, key);
     }
@@ -194,7 +205,9 @@ impl Connections {
                 Answer::Frame(frame) => self.control(turn, key, |out| out.extend_from_slice(&frame)),
                 Answer::Error { frame, close_code, reason } => {
                     self.control(turn, key, |out| out.extend_from_slice(&frame));
-                    self.begin_close(turn, key, close_code, reason);
+                    if !planted!("error-without-close") {
+                        self.begin_close(turn, key, close_code, reason);
+                    }
                 }
                 Answer::Silence => {}
                 Answer::Opening(id, home, credit) => {
@@ -232,13 +245,19 @@ impl Connections {
     /// Closes a connection that sends no more, once everything pending for it is in its outbox.
     pub fn end_if_done(&mut self, turn: &mut Turn, key: ConnKey) {
         let Some(conn) = self.table.get(key).filter(|conn| conn.life.is_open()) else { return };
-        if !(conn.life.ending || conn.input.eof) || conn.input.has_unparsed || conn.wait.is_on() {
+        if !(conn.life.ending || conn.input.eof) || conn.wait.is_on() {
+            return;
+        }
+        // Nothing that follows DISCONNECT takes effect.
+        let has_more = (conn.input.has_unparsed || conn.input.is_being_decoded) && !conn.life.ending;
+        if has_more && !planted!("unread-input-dropped") {
             return;
         }
         if conn.answers.is_empty() && conn.answers.may_be_refused() {
             self.await_round_trips(turn, key, None);
         }
-        let Some(conn) = self.table.get_mut(key).filter(|conn| conn.answers.is_empty()) else {
+        let is_done = |conn: &&mut Conn| conn.answers.is_empty() || planted!("end-before-answers");
+        let Some(conn) = self.table.get_mut(key).filter(is_done) else {
             return self.rearm(turn, key);
         };
         let close_code = conn.websocket().and_then(|state| state.peer_code).unwrap_or(NORMAL);
@@ -263,6 +282,7 @@ impl Connections {
 #[must_use]
 pub fn describe(frame: &Frame<'_>) -> Offender {
     let receipt = frame.header(header::RECEIPT).map(|value| value.into_owned());
+    let receipt = receipt.filter(|_| !planted!("receipt-id-forgotten"));
     let name = match frame.command {
         Command::Subscribe | Command::Unsubscribe => header::ID,
         _ => header::SUBSCRIPTION,
@@ -341,6 +361,28 @@ mod tests {
         assert_eq!(connections.table.get(key).map(|conn| conn.life.phase), Some(Phase::Leaving));
         connections.write_last(&mut turn, key);
         assert_eq!(told(&mut connections, &mut turn, key), "RECEIPT\nreceipt-id:end\n\n\0");
+    }
+
+    #[test]
+    fn the_receipt_of_a_disconnect_is_the_last_frame_although_input_is_left() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        // As after a COMMIT before it that was decided at once.
+        connections.table.get_mut(keys[0]).expect("an open connection").input.has_unparsed = true;
+        connections.disconnect(&mut turn, keys[0], Some(b"end"));
+        assert_eq!(connections.table.get(keys[0]).map(|conn| conn.life.phase), Some(Phase::Leaving));
+    }
+
+    #[test]
+    fn an_answer_does_not_end_a_half_closed_connection_before_its_frames_are_decoded() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        let waits = connections.ask(&mut turn, keys[0], Some(b"1"), 0b10);
+        let input = &mut connections.table.get_mut(keys[0]).expect("an open connection").input;
+        (input.eof, input.is_being_decoded) = (true, true);
+        connections.applied(&mut turn, keys[0], waits.token);
+        assert_eq!(connections.table.get(keys[0]).map(|conn| conn.life.phase), Some(Phase::Open));
+        connections.table.get_mut(keys[0]).expect("an open connection").input.is_being_decoded = false;
+        connections.end_if_done(&mut turn, keys[0]);
+        assert_eq!(connections.table.get(keys[0]).map(|conn| conn.life.phase), Some(Phase::Leaving));
     }
 
     #[test]

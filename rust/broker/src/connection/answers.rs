@@ -28,7 +28,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         size_of::<Pending>()
             + match self {
                 Answer::Receipt(id) | Answer::Opening(id, ..) => id.len(),
@@ -39,18 +39,18 @@ impl Answer {
 }
 
 #[derive(Debug)]
-struct Pending {
-    token: u64,
-    answer: Answer,
+pub(super) struct Pending {
+    pub(super) token: u64,
+    pub(super) answer: Answer,
     /// The number of shards that have not answered yet.
-    waiting: u32,
+    pub(super) waiting: u32,
 }
 
 /// Answers that wait for earlier ones or for other shards. Tokens ascend.
 #[derive(Debug, Default)]
 pub struct Answers {
-    pending: VecDeque<Pending>,
-    bytes: usize,
+    pub(super) pending: VecDeque<Pending>,
+    pub(super) bytes: usize,
     /// The set of other shards that process a request without a RECEIPT and may still refuse it, one bit each.
     refusing: u64,
 }

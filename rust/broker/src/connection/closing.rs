@@ -20,6 +20,7 @@ use super::leaving::Leaving;
 use super::outbox::Kind;
 use super::transaction::{Commit, Committing};
 use super::{Connections, Effect};
+use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::log::Level;
 use crate::timer::{Due, Since};
@@ -80,6 +81,7 @@ impl Connections {
 
     /// Sends the Close frame once.
     fn close_websocket(&mut self, key: ConnKey, code: u16, reason: &str) {
+        let code = if planted!("close-code-lost") { NORMAL } else { code };
         let Some(conn) = self.table.get_mut(key) else { return };
         if let Transport::WebSocket(state) = &mut conn.protocol.transport
             && !state.close_sent
@@ -116,13 +118,16 @@ impl Connections {
         if let Some(conn) = self.table.get_mut(key) {
             conn.life.is_lost();
         }
+        self.count_input(turn, key);
     }
 
     /// Removes a connection whose subscriptions are removed.
     pub fn take_out(&mut self, turn: &mut Turn, key: ConnKey) -> Option<Box<Conn>> {
         let mut conn = self.table.remove(key)?;
         turn.budget.end_connection();
-        turn.timers.cancel(Due::Conn(key));
+        if !planted!("deadline-outlives-connection") {
+            turn.timers.cancel(Due::Conn(key));
+        }
         turn.counters.closed += 1;
         conn.output.outbox.clear(&mut self.chunks);
         self.discount_input(turn, &conn);
@@ -132,6 +137,9 @@ impl Connections {
     /// Abandons a COMMIT that is not decided: none of it takes effect. Returns its description for an ERROR.
     pub fn abandon_commit(&mut self, key: ConnKey) -> Option<Offender> {
         let mut commit = self.take_commit(key)?;
+        if planted!("commit-not-cancelled") {
+            return Some(take(&mut commit.offender));
+        }
         let offender = take(&mut commit.offender);
         self.effects.push_back(Effect::AbandonsCommit(commit));
         Some(offender)

@@ -8,6 +8,7 @@ use super::arrival::Arrival;
 use super::conn::{Conn, Phase};
 use super::pausing::{Pause, Question};
 use crate::config::{Config, SlowConsumer};
+use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::timer::{Due, NEVER};
 use crate::turn::Turn;
@@ -16,7 +17,7 @@ use crate::turn::Turn;
 const REFUSAL_MS: u64 = 1000;
 /// The longest wait for the peer to close after the write side was shut.
 const LINGER_MS: u64 = 2000;
-/// The longest wait for a closing connection to take another byte.
+/// The interval at which a closing connection is checked: it is dropped if its peer has taken no byte since the last one.
 const CLOSING_STALL_MS: u64 = 5000;
 /// The longest wait for the last answers to a connection that sends no more, while it takes nothing that precedes
 /// them. If nothing precedes them, such a delay is a bug, and is logged as one.
@@ -63,6 +64,7 @@ impl Conn {
         match self.life.phase {
             Phase::Leaving => return NEVER,
             Phase::Closing => return self.moved_ms() + CLOSING_STALL_MS,
+            Phase::Lingering if planted!("linger-forever") => return NEVER,
             Phase::Lingering => return self.life.since_ms + LINGER_MS,
             Phase::Open => {}
         }
@@ -81,6 +83,9 @@ impl Conn {
             next_ms = next_ms.min(if self.output.outbox.is_empty() { due_ms } else { due_ms.max(again_ms) });
         }
         next_ms = next_ms.min(self.untaken_deadline(config).unwrap_or(NEVER));
+        if self.life.ending {
+            return next_ms; // what the client sends, or does not send, takes no effect any more
+        }
         match self.held_deadline(config) {
             Some(held_ms) => next_ms.min(held_ms),
             None if self.wait.is_on() => next_ms,
@@ -120,6 +125,8 @@ impl Conn {
             Some(Overdue::HeartBeat)
         } else if has_passed(self.untaken_deadline(config)) {
             Some(Overdue::Untaken)
+        } else if self.life.ending {
+            None
         } else if self.wait.is_on() {
             has_passed(self.held_deadline(config)).then_some(Overdue::Held)
         } else if let Some((_, allowed_ms)) =
@@ -296,6 +303,26 @@ mod tests {
         let arriving = connections.table.get_mut(keys[1]).expect("an open connection");
         arriving.input.arrival.is_incomplete(true, 128 << 10, 700);
         assert_eq!(next(&mut connections, &mut turn, keys[1]), (32_700, Some(Overdue::Frame(32_000))));
+    }
+
+    #[test]
+    fn a_connection_that_ends_is_timed_out_once_however_long_its_answers_take() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        let key = connections.table.insert(Conn::connected(2, "10000,0"));
+        connections.ask(&mut turn, keys[0], Some(b"1"), 0b10);
+        let arriving = connections.table.get_mut(keys[0]).expect("an open connection");
+        arriving.input.arrival.is_incomplete(true, 0, 0);
+        assert_eq!(next(&mut connections, &mut turn, keys[0]), (30_000, Some(Overdue::Frame(30_000))));
+        connections.handle_deadline(&mut turn, keys[0]);
+        assert_eq!(next(&mut connections, &mut turn, keys[0]), (ANSWERS_MS, Some(Overdue::Answers)));
+        turn.now_ms = 0;
+        connections.ask(&mut turn, key, Some(b"1"), 0b10);
+        connections.disconnect(&mut turn, key, None);
+        assert_eq!(
+            next(&mut connections, &mut turn, key),
+            (ANSWERS_MS, Some(Overdue::Answers)),
+            "it may be silent"
+        );
     }
 
     #[test]

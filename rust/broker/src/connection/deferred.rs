@@ -35,15 +35,15 @@ const STALE_MAX: usize = 32;
 #[derive(Debug, Default)]
 pub struct Deferred {
     /// The place of the next delivery.
-    next: u64,
+    pub(super) next: u64,
     /// Messages of topics, whose publishers pause meanwhile.
-    topics: PagedDeque<(u64, Waiting)>,
+    pub(super) topics: PagedDeque<(u64, Waiting)>,
     /// Messages of queues, by subscription, so that those of an ended one are found without a search.
-    queued: HashMap<SubscriptionKey, Queued>,
+    pub(super) queued: HashMap<SubscriptionKey, Queued>,
     /// The place of the first message of each subscription; also of some ended subscriptions.
-    firsts: BinaryHeap<Reverse<(u64, SubscriptionKey)>>,
+    pub(super) firsts: BinaryHeap<Reverse<(u64, SubscriptionKey)>>,
     /// The number of messages of queues.
-    of_queues: usize,
+    pub(super) of_queues: usize,
     /// The number of messages of topics whose publisher may have got its RECEIPT.
     pub accepted: usize,
     /// The connection is on the shard's list of those that have room again.

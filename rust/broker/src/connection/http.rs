@@ -1,7 +1,6 @@
 //! HTTP on the broker's port: the WebSocket upgrade and the health checks (docs/behaviour.md, section 2).
 
 use std::mem::take;
-use std::sync::atomic::Ordering;
 
 use stompica_proto::error::Code;
 use stompica_proto::{ProtocolError, ws};
@@ -11,6 +10,7 @@ use super::closing::NORMAL;
 use super::conn::{Transport, WebSocket};
 use super::deadline::millis;
 use crate::config::Config;
+use crate::door::sync::Ordering;
 use crate::ids::ConnKey;
 use crate::turn::Turn;
 

@@ -1,11 +1,12 @@
 //! Input that a connection has received and not consumed: an incomplete frame, and whole frames that wait.
 
-use stompica_proto::decode::{head_value, masked_head, offending_head};
+use stompica_proto::decode::{head_value, masked_head, offending_head, offending_value};
 use stompica_proto::encode::Offender;
 use stompica_proto::header;
 
 use super::arrival::Arrival;
 use super::conn::{Conn, Transport};
+use crate::door::planted;
 
 /// Spare capacity after kept input that is not worth freeing.
 const SLACK_BYTES: usize = 256 << 10;
@@ -22,6 +23,8 @@ pub struct Input {
     pub arrival: Arrival,
     /// `bytes` may hold whole frames that were not decoded, because the turn ended or a frame had to wait.
     pub has_unparsed: bool,
+    /// Frames are being decoded: others may follow the one that is handled now.
+    pub is_being_decoded: bool,
     /// The frame at the front of `bytes` was logged already, and waits.
     pub is_logged: bool,
     /// The peer has shut its write side, or sent Close.
@@ -57,6 +60,7 @@ impl Input {
             bytes: Vec::new(),
             arrival: Arrival::default(),
             has_unparsed: false,
+            is_being_decoded: false,
             is_logged: false,
             eof: false,
             is_listed: false,
@@ -201,8 +205,12 @@ fn drop_front(input: &mut Vec<u8>, consumed: usize) {
 pub fn offender_in(input: &[u8]) -> Offender {
     let head = offending_head(input);
     // An escaped value is omitted: its escapes may be the error.
-    let receipt =
-        head_value(head, header::RECEIPT).filter(|value| !value.contains(&b'\\')).map(<[u8]>::to_vec);
+    let known = if planted!("receipt-id-cut") {
+        head_value(head, header::RECEIPT)
+    } else {
+        offending_value(input, header::RECEIPT)
+    };
+    let receipt = known.filter(|value| !value.contains(&b'\\')).map(<[u8]>::to_vec);
     Offender { receipt, subscription: None, head: masked_head(head) }
 }
 
@@ -277,5 +285,6 @@ mod tests {
         assert_eq!(offender.receipt.as_deref(), Some(&b"r"[..]));
         assert!(!offender.head.windows(6).any(|part| part == b"secret"));
         assert_eq!(offender_in(b"SEND\nreceipt:a\\q\n\n").receipt, None);
+        assert_eq!(offender_in(b"WHAT\nreceipt:1").receipt, None, "more of it may follow");
     }
 }

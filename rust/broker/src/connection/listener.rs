@@ -6,7 +6,7 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
-use crate::door::{SpareDescriptor, TcpListener, TcpStream, bind};
+use crate::door::{SpareDescriptor, TcpListener, TcpStream, bind, planted};
 
 /// Connections over `max_connections` that are answered at the same time; others are just closed.
 const REFUSED_MAX: usize = 64;
@@ -160,7 +160,9 @@ impl Listener {
 
     fn wait(&mut self, now_ms: u64, error: io::Error) -> Accept {
         self.ready = false;
-        self.retry_at_ms = Some(now_ms + RETRY_MS);
+        if !planted!("accept-not-retried") {
+            self.retry_at_ms = Some(now_ms + RETRY_MS);
+        }
         if self.spare.is_none() {
             self.spare = SpareDescriptor::open();
         }

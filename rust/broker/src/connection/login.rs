@@ -61,6 +61,12 @@ impl Logins {
         }
     }
 
+    /// Whether the check of a login has not been answered.
+    #[cfg(any(test, simulated))]
+    pub(super) fn is_awaited(&self, key: ConnKey) -> bool {
+        self.waiting.contains_key(&key)
+    }
+
     /// Removes a connection that ends.
     pub(super) fn forget(&mut self, key: ConnKey) {
         self.waiting.remove(&key);

@@ -4,6 +4,8 @@ pub mod acceptor;
 pub mod answering;
 pub mod answers;
 pub mod arrival;
+#[cfg(any(test, simulated))]
+pub(crate) mod audit;
 pub mod closing;
 pub mod conn;
 pub mod deadline;

@@ -5,6 +5,7 @@ use super::conn::Conn;
 use super::pausing::{Parking, Pause, Question};
 use super::transaction::Committing;
 use super::{Connections, Effect};
+use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::turn::Turn;
 use crate::turn::jobs::Job;
@@ -30,7 +31,9 @@ impl Connections {
         if self.parking.hold(&mut self.table, key, pause, turn.now_ms) {
             turn.counters.parked += 1;
         }
-        self.rearm(turn, key);
+        if !planted!("publish-timeout-not-armed") {
+            self.rearm(turn, key);
+        }
     }
 
     /// Leaves a connection unread until an answer has come.
@@ -112,10 +115,11 @@ impl Connections {
         }
     }
 
-    /// Stops reading a connection whose own answers fill its outbox. Returns whether it did.
+    /// Stops reading a connection whose own answers fill its outbox. Returns whether it did. One that ends is not read
+    /// anyway, and a pause would let messages follow its last RECEIPT.
     pub fn hold_for_answers(&mut self, turn: &mut Turn, key: ConnKey) -> bool {
         let limits = self.limits_of_answers(turn);
-        let hold = self.table.get(key).is_some_and(|conn| limits.are_exceeded(conn));
+        let hold = self.table.get(key).is_some_and(|conn| !conn.life.ending && limits.are_exceeded(conn));
         if hold {
             self.park(turn, key, Pause::Answers);
             self.stop_clock(turn, key);
@@ -263,6 +267,16 @@ mod tests {
         one.output.outbox.flush(&mut connections.chunks, &mut one.socket).expect("takes some");
         connections.note_answers_taken(&mut turn, keys[0]);
         assert!(!conn(&mut connections, keys[0]).wait.is_on() && connections.undrained == [keys[0]]);
+    }
+
+    #[test]
+    fn a_connection_that_ends_does_not_wait_for_its_answers_to_be_read() {
+        let config = Config { outbox_limit: 1000, ..Config::default() };
+        let ((mut connections, keys), mut turn) = (connections(1), turn(config));
+        add_answers(&mut connections, keys[0], 2000);
+        conn(&mut connections, keys[0]).life.ending = true;
+        assert!(!connections.hold_for_answers(&mut turn, keys[0]));
+        assert!(!conn(&mut connections, keys[0]).wait.is_on());
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub enum Question {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reason {
+pub(super) enum Reason {
     /// The kind of room, and the place in its list.
     Room(Pause, u64),
     Answer(Question),
@@ -90,7 +90,7 @@ enum Reason {
 /// The wait of one connection, if it waits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wait {
-    reason: Option<Reason>,
+    pub(super) reason: Option<Reason>,
     since_ms: u64,
     /// The time at which the waiting frame was held first; kept until it passes.
     held_since_ms: Since,
@@ -183,7 +183,7 @@ impl Wait {
 pub(crate) struct Parking {
     /// The last place that was assigned in any of the lists.
     last_place: u64,
-    waiting: [Line<ConnKey>; Pause::ALL.len()],
+    pub(super) waiting: [Line<ConnKey>; Pause::ALL.len()],
     /// Connections at places up to this one are to retry.
     retry_through: [u64; Pause::ALL.len()],
     /// How often room was reported.
@@ -245,6 +245,12 @@ impl Parking {
         }
         self.retry_through[pause as usize] = self.last_place;
         self.retries[pause as usize] += 1;
+    }
+
+    /// Whether a connection that waits for room is to retry.
+    #[cfg(any(test, simulated))]
+    pub(crate) fn retries_soon(&self, wait: &Wait) -> bool {
+        matches!(wait.reason, Some(Reason::Room(pause, place)) if place <= self.retry_through[pause as usize])
     }
 
     /// The number of times that room of this kind was reported.

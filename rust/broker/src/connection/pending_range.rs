@@ -65,15 +65,17 @@ impl Connections {
             let conn = self.table.member_mut(member.conn);
             let key = ConnKey { index: member.conn, generation: conn.life.generation };
             let mut start = start;
-            if !conn.has_room(limit)
-                && !make_room(conn, &mut self.chunks, &mut turn.counters, &turn.config, frames)
-            {
+            if !conn.has_room(limit) && !make_room(conn, &mut self.chunks, turn, frames) {
+                let has_settled = conn.output.outbox.has_passed_mark();
                 match turn.config.slow_consumer {
                     _ if conn.life.leaving.is_some() => {}
                     SlowConsumer::Disconnect => self.too_slow.push(key),
                     SlowConsumer::Block(_) => {
                         references += 1;
                         self.defer_range(limit, key, Waiting::Range(chunk, start, end, member.subscription));
+                    }
+                    SlowConsumer::DropOldest | SlowConsumer::DropNewest if has_settled => {
+                        self.queue_for_flushing(key);
                     }
                     SlowConsumer::DropOldest | SlowConsumer::DropNewest => {}
                 }

@@ -45,8 +45,8 @@ pub struct PendingWrites {
     pub unacked: usize,
     /// An ACK or NACK of very many deliveries is being processed.
     pub is_acknowledging: bool,
-    requeued: HashSet<u64, crate::door::HashState>,
-    order: VecDeque<u64>,
+    pub(super) requeued: HashSet<u64, crate::door::HashState>,
+    pub(super) order: VecDeque<u64>,
 }
 
 impl PendingWrites {

@@ -7,44 +7,42 @@ use super::conn::Conn;
 use super::deferred::Waiting;
 use super::outbox::Kind;
 use super::outbox::drop_notice::with_drop_notice;
-use crate::config::{Config, SlowConsumer};
+use crate::config::SlowConsumer;
+use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::log::Level;
 use crate::message::chunk::{ChunkId, ChunkPool};
-use crate::stats::Counters;
 use crate::turn::Turn;
 
 /// Makes room in an outbox at its limit for `frames` more messages; false if they are to be dropped or deferred.
-pub fn make_room(
-    conn: &mut Conn,
-    chunks: &mut ChunkPool,
-    counters: &mut Counters,
-    config: &Config,
-    frames: usize,
-) -> bool {
-    if conn.life.leaving.is_some() || matches!(config.slow_consumer, SlowConsumer::Block(_)) {
+pub fn make_room(conn: &mut Conn, chunks: &mut ChunkPool, turn: &mut Turn, frames: usize) -> bool {
+    let limit = turn.config.outbox_limit;
+    if conn.life.leaving.is_some() || matches!(turn.config.slow_consumer, SlowConsumer::Block(_)) {
         return false; // dropped, or deferred
     }
-    if conn.output.outbox.bytes() < config.outbox_limit {
+    if conn.output.outbox.bytes() < limit {
         return true; // only messages of queues are deferred, and their order relative to topics is not guaranteed
     }
     // A turn may fill an outbox that its socket would take at once; only an outbox that is full after a flush is
     // slow. But a RECEIPT must not be sent before the turn's batch is posted. An error will occur again at the
     // regular flush.
-    let outbox = &mut conn.output.outbox;
-    let early = outbox.answer_bytes() == 0 && outbox.flush(chunks, &mut conn.socket).is_ok();
-    if early && outbox.bytes() < config.outbox_limit {
+    let early = conn.output.outbox.answer_bytes() == 0 && conn.write(chunks, turn).0.is_ok();
+    if early && conn.output.outbox.bytes() < limit {
         return true;
     }
-    match config.slow_consumer {
+    let counters = &mut turn.counters;
+    match turn.config.slow_consumer {
         SlowConsumer::Block(_) | SlowConsumer::Disconnect => false,
         SlowConsumer::DropNewest => {
-            conn.output.dropped = conn.output.dropped.saturating_add(frames as u32);
+            if !planted!("dropped-newest-untold") {
+                conn.output.dropped = conn.output.dropped.saturating_add(frames as u32);
+            }
             counters.dropped += frames as u64;
             false
         }
         SlowConsumer::DropOldest => {
-            counters.dropped += outbox.drop_oldest(chunks, config.outbox_limit.saturating_sub(1)) as u64;
+            let outbox = &mut conn.output.outbox;
+            counters.dropped += outbox.drop_oldest(chunks, limit.saturating_sub(1)) as u64;
             true
         }
     }

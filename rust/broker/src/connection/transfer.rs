@@ -35,7 +35,9 @@ pub struct Read {
 /// The effects of a flush beyond the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Messages of queues may have been written.
+    /// It has consumers of queues.
+    pub consumes: bool,
+    /// Messages of queues were written, now or earlier in this turn.
     pub may_settle: bool,
     /// Deliveries wait for room in the outbox.
     pub has_deferred: bool,
@@ -47,7 +49,7 @@ pub struct Progress {
 
 impl Conn {
     /// Writes as much of the outbox as the socket takes. Returns what is left, and the number of bytes written.
-    fn write(&mut self, chunks: &mut ChunkPool, turn: &mut Turn) -> (io::Result<Flushed>, u64) {
+    pub(super) fn write(&mut self, chunks: &mut ChunkPool, turn: &mut Turn) -> (io::Result<Flushed>, u64) {
         let before = self.output.outbox.written();
         let began = turn.stages.begin(Stage::Write);
         let flushed = self.output.outbox.flush(chunks, &mut self.socket);
@@ -224,7 +226,8 @@ impl Connections {
             conn.check_socket(turn.now_ms); // its progress may be needed
         }
         let mut progress = Progress {
-            may_settle: written > 0 && conn.pending_writes.is_some(),
+            consumes: conn.pending_writes.is_some(),
+            may_settle: conn.pending_writes.is_some() && conn.output.outbox.has_passed_mark(),
             has_deferred: conn.output.deferred.is_some(),
             pulls: conn.pulls.is_some(),
             was_full: conn.output.full_since_ms.is_set(),
@@ -367,11 +370,14 @@ mod tests {
         conn.pending_writes.get_or_insert_default();
         conn.output.full_since_ms = Since::at(0);
         conn.socket = Socket::with_room(1);
-        connections.control(&mut turn, keys[0], |out| out.extend_from_slice(b"ab"));
+        connections.control(&mut turn, keys[0], |out| out.push(b'a'));
+        connections.table.get_mut(keys[0]).expect("an open connection").output.outbox.mark();
+        connections.control(&mut turn, keys[0], |out| out.push(b'b'));
         let progress = connections.flush_one(&mut turn, keys[0]);
         assert!(progress.may_settle && progress.was_full && !progress.has_deferred && !progress.pulls);
         connections.table.get_mut(keys[0]).expect("an open connection").socket.script().is_broken = true;
-        assert_eq!(connections.flush_one(&mut turn, keys[0]), Progress::default());
+        let settles = Progress { may_settle: true, ..Progress::default() };
+        assert_eq!(connections.flush_one(&mut turn, keys[0]), settles);
         let phase = connections.table.get(keys[0]).map(|conn| conn.life.phase);
         assert_eq!(phase, Some(Phase::Leaving));
     }

@@ -12,8 +12,6 @@
 //! portions or less |
 //! | a half | these are refused, too |
 
-use std::sync::atomic::{AtomicI64, Ordering};
-
 use stompica_proto::ProtocolError;
 use stompica_proto::decode::offending_head;
 use stompica_proto::error::Code;
@@ -23,6 +21,8 @@ use super::deadline::millis;
 use super::input::offender_in;
 use super::pausing::Pause;
 use super::{Connections, READ_BYTES};
+use crate::door::planted;
+use crate::door::sync::{AtomicI64, Ordering};
 use crate::ids::ConnKey;
 use crate::turn::Turn;
 
@@ -47,8 +47,8 @@ pub(crate) const PORTION_BYTES_MIN: i64 = 4 << 10;
 /// One shard's view of unfinished input: its own, and that of all shards.
 #[derive(Debug, Default)]
 pub(crate) struct Unfinished {
-    bytes: i64,
-    published: i64,
+    pub(super) bytes: i64,
+    pub(super) published: i64,
     elsewhere: i64,
     /// `memory_limit`.
     limit: i64,
@@ -174,6 +174,7 @@ impl Connections {
             conn.stop_clock(turn.now_ms);
         } else if conn.is_within_frame()
             && conn.life.deadline_ms > turn.now_ms + millis(turn.config.frame_timeout)
+            && !planted!("frame-timeout-forgotten")
         {
             self.rearm(turn, key);
         }

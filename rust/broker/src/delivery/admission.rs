@@ -16,6 +16,7 @@ use crate::collections::line::Line;
 use crate::connection::pausing::Pause;
 use crate::destination::Kind;
 use crate::door::HashMap;
+use crate::door::planted;
 use crate::ids::{ConnKey, ShardId};
 use crate::mail::peers::Peers;
 use crate::queue::allowance::Allowance;
@@ -264,6 +265,9 @@ impl Owners<'_> {
             if self.connections.table.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Kept)) {
                 self.connections.unpark(self.turn, key);
             }
+            if planted!("admitted-only-the-first") {
+                return;
+            }
         }
     }
 
@@ -282,6 +286,9 @@ impl Owners<'_> {
     /// Lets all SENDs that wait for memory continue, since it is free again.
     pub fn admit_all(&mut self) {
         self.deliveries.admission.clear();
+        if self.connections.parking.first_of(&[Pause::Kept]).is_some() && planted!("kept-sends-not-retried") {
+            return self.connections.retry_parked(&[Pause::Memory]);
+        }
         self.connections.retry_parked(&[Pause::Memory, Pause::Kept]);
     }
 }
@@ -289,7 +296,7 @@ impl Owners<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text;
+    use crate::held;
 
     fn conn(index: u32) -> ConnKey {
         ConnKey { index, generation: 1 }
@@ -327,7 +334,7 @@ mod tests {
     #[test]
     fn connections_that_leave_repeatedly_leave_nothing_behind() {
         let mut admission = Admission::default();
-        let names_bytes = text::held_bytes();
+        let names_bytes = held::bytes();
         for at in 0..100 {
             let name = format!("/queue/{at}");
             assert!(
@@ -341,10 +348,10 @@ mod tests {
         admission.leave(conn(1));
         let asked = admission.next_round(5);
         assert_eq!((asked.len(), admission.waiting[&99].conns.len()), (1, 1));
-        assert!(admission.held_bytes() > 0 && text::held_bytes() > names_bytes);
+        assert!(admission.held_bytes() > 0 && held::bytes() > names_bytes);
         admission.leave(conn(2));
         admission.leave(conn(2));
         assert!(admission.waiting.is_empty() && admission.wanted.is_empty() && admission.round.is_empty());
-        assert_eq!((admission.held_bytes(), text::held_bytes()), (0, names_bytes));
+        assert_eq!((admission.held_bytes(), held::bytes()), (0, names_bytes));
     }
 }

@@ -3,6 +3,7 @@
 use super::Owners;
 use crate::connection::deferred::{Deferred, Waiting};
 use crate::connection::pausing::Pause;
+use crate::door::planted;
 use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, ShardId};
 use crate::queue::types::{Delivery, GivenBack};
@@ -48,7 +49,9 @@ impl Owners<'_> {
             self.turn.budget.visit(1);
             match waiting {
                 Waiting::Copy(fan_out, _) => {
-                    self.deliveries.fan_outs.arrived(fan_out);
+                    if !planted!("forgotten-copy-still-counted") {
+                        self.deliveries.fan_outs.arrived(fan_out);
+                    }
                     self.end_fan_out(fan_out);
                 }
                 Waiting::Range(chunk, ..) => self.connections.chunks.release(chunk),
@@ -78,6 +81,9 @@ impl Owners<'_> {
         let (taken, looked_at) = deferred.take_queued(key);
         self.turn.budget.visit(looked_at);
         for (_, queued) in taken {
+            if planted!("deferred-not-returned") {
+                continue;
+            }
             self.give_back_waiting(queued.0, queued.1);
         }
     }

@@ -20,6 +20,7 @@ use crate::connection::conn::Flush;
 use crate::connection::outbox::Kind;
 use crate::connection::pending_range::{LARGE_GROUP, PendingRange};
 use crate::connection::room::make_room;
+use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::ids::QueueKey;
 use crate::message::OwnedMessage;
@@ -70,13 +71,26 @@ impl EncodedSuffixes {
 
     /// The suffix, and the parts that follow it.
     pub(crate) fn of<'a>(&'a self, message: &Message<'a>, version: Version) -> [&'a [u8]; 3] {
+        let mut version = version;
+        if version == Version::V1_0
+            && self.ready[Version::V1_2 as usize]
+            && planted!("suffix-of-another-version")
+        {
+            version = Version::V1_2;
+        }
         let suffix = &self.suffixes[version as usize][..];
-        if message.body.len() <= SUFFIX_BODY_MAX { [suffix, b"", b""] } else { [suffix, message.body, b"\0"] }
+        if message.body.len() <= SUFFIX_BODY_MAX {
+            [suffix, b"", b""]
+        } else if planted!("long-body-without-nul") {
+            [suffix, message.body, b""]
+        } else {
+            [suffix, message.body, b"\0"]
+        }
     }
 
     pub(crate) fn opcode(&mut self, body: &[u8]) -> Opcode {
         let text = *self.text.get_or_insert_with(|| std::str::from_utf8(body).is_ok());
-        if text { Opcode::Text } else { Opcode::Binary }
+        if text || planted!("bytes-as-text-message") { Opcode::Text } else { Opcode::Binary }
     }
 }
 
@@ -211,8 +225,10 @@ impl Owners<'_> {
     /// A separate function, so that the callers need no stack space for an owned message.
     #[inline(never)]
     fn deliver_to_target_queue(&mut self, message: &Message<'_>, queue: QueueKey, member: Member) {
-        let owned =
-            OwnedMessage::with_options(message, &options::options_in(message.headers, self.turn.now_ms));
+        let owned = OwnedMessage::with_options(
+            message,
+            &options::options_in(message.headers, self.turn.now_ms, || self.turn.wall_ms()),
+        );
         self.deliver_to_queue(owned, queue, member);
     }
 
@@ -268,13 +284,15 @@ impl Owners<'_> {
         let conn = connections.table.member_mut(member.conn);
         let key = ConnKey { index: member.conn, generation: conn.life.generation };
         let limit = turn.config.outbox_limit;
-        if !conn.has_room(limit)
-            && !make_room(conn, &mut connections.chunks, &mut turn.counters, &turn.config, 1)
-        {
+        if !conn.has_room(limit) && !make_room(conn, &mut connections.chunks, turn, 1) {
+            let has_settled = conn.output.outbox.has_passed_mark();
             match turn.config.slow_consumer {
                 _ if conn.life.leaving.is_some() => {}
                 SlowConsumer::Disconnect => connections.too_slow.push(key),
                 SlowConsumer::Block(_) => self.defer_copy_at_once(message, member),
+                SlowConsumer::DropOldest | SlowConsumer::DropNewest if has_settled => {
+                    connections.queue_for_flushing(key);
+                }
                 SlowConsumer::DropOldest | SlowConsumer::DropNewest => {}
             }
             return;
@@ -320,7 +338,9 @@ impl Owners<'_> {
 
     /// Releases the chunk of one group, before its members change.
     pub fn close_group(&mut self, index: GroupIndex) {
-        self.connections.distribute(self.turn);
+        if !planted!("range-not-distributed") {
+            self.connections.distribute(self.turn);
+        }
         let group = &mut self.router.groups[index as usize];
         let Some(chunk) = group.open.take() else { return };
         let place = group.open_at;

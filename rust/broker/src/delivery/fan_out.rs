@@ -14,6 +14,7 @@ use crate::config::SlowConsumer;
 use crate::connection::deferred::Waiting;
 use crate::connection::flow::Flow;
 use crate::connection::pausing::Question;
+use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::message::OwnedMessage;
 use crate::message::options;
@@ -68,8 +69,10 @@ impl Owners<'_> {
     #[cold]
     #[inline(never)]
     pub fn fan_out(&mut self, message: &Message<'_>, destination: Destination) -> Option<FanOutKey> {
-        let owned =
-            OwnedMessage::with_options(message, &options::options_in(message.headers, self.turn.now_ms));
+        let owned = OwnedMessage::with_options(
+            message,
+            &options::options_in(message.headers, self.turn.now_ms, || self.turn.wall_ms()),
+        );
         let mut groups = Vec::new();
         self.router.groups_of(destination, &mut groups);
         self.turn.budget.visit(groups.len() / 64);
@@ -130,7 +133,9 @@ impl Owners<'_> {
     pub fn end_fan_out(&mut self, key: FanOutKey) {
         if let Some((conn, requester)) = self.deliveries.fan_outs.finish(key) {
             self.queue().answer_when_saved(requester, 0);
-            self.connections.go_on_after(self.turn, conn, Question::FanOut(key));
+            if !planted!("publisher-of-fan-out-left") {
+                self.connections.go_on_after(self.turn, conn, Question::FanOut(key));
+            }
         }
     }
 
@@ -186,7 +191,12 @@ impl Owners<'_> {
     /// before a durable subscription came to this home, although it is routed after the mail that brought the
     /// subscription.
     pub fn routes_to(&self, member: Member) -> bool {
-        self.peers.inbound.routes_for().is_none_or(|newest| is_meant(member.subscription.generation, newest))
+        planted!("durable-gets-past")
+            || self
+                .peers
+                .inbound
+                .routes_for()
+                .is_none_or(|newest| is_meant(member.subscription.generation, newest))
     }
 
     /// Whether a message of a topic has to wait for room in an outbox.
@@ -212,7 +222,7 @@ impl Owners<'_> {
         let key = match self.deliveries.suffixes.deferred {
             Some(key) => key,
             None => {
-                let options = options::options_in(message.headers, self.turn.now_ms);
+                let options = options::options_in(message.headers, self.turn.now_ms, || self.turn.wall_ms());
                 self.begin_fan_out(OwnedMessage::with_options(message, &options), Vec::new(), 0)
             }
         };

@@ -4,33 +4,44 @@
 //! others wait too ([`super::admission`]). Meanwhile the largest outboxes count as full, so that their consumers read
 //! or are cut off.
 
-use super::Owners;
+use super::{Deliveries, Owners};
 use crate::config::SlowConsumer;
+use crate::connection::Connections;
 use crate::connection::pausing::Pause;
+use crate::held;
 use crate::ids::ConnKey;
 use crate::log::Level;
-use crate::{message, text};
+use crate::queue::queues::Queues;
+use crate::router::Router;
 
 /// The interval of checks of outboxes while memory is short.
 const OUTBOX_CHECK_MS: u64 = 100;
 /// The share of `memory_limit` from which outboxes are treated as full.
 const OUTBOX_SHARE: u64 = 8;
 
+impl Deliveries {
+    /// Bytes that these owners hold, besides messages and texts, which count themselves.
+    #[must_use]
+    pub fn held_bytes(&self, connections: &Connections, router: &Router, queues: &Queues) -> usize {
+        connections.chunks.held_bytes()
+            + connections.input_bytes
+            + self.admission.held_bytes()
+            + self.growing_queues.held_bytes()
+            + router.held_bytes()
+            + queues.home.held_bytes()
+            + queues.consumers.held_bytes()
+            + self.fan_outs.held_bytes()
+            + queues.replays.held_bytes()
+    }
+}
+
 impl Owners<'_> {
     /// Updates the share of this shard in the broker's total.
     pub fn count_memory(&mut self) {
-        let held = self.connections.chunks.held_bytes()
-            + self.connections.input_bytes
-            + self.deliveries.admission.held_bytes()
-            + self.deliveries.growing_queues.held_bytes()
-            + self.router.held_bytes()
-            + self.queues.home.held_bytes()
-            + self.queues.consumers.held_bytes()
-            + self.turn.timers.held_bytes()
-            + self.deliveries.fan_outs.held_bytes()
-            + self.queues.replays.held_bytes();
+        let held = self.deliveries.held_bytes(self.connections, self.router, self.queues)
+            + self.turn.timers.held_bytes();
         let held = i64::try_from(held).unwrap_or(i64::MAX);
-        self.turn.count_memory(held.saturating_add(message::held_bytes() + text::held_bytes()));
+        self.turn.count_memory(held.saturating_add(held::bytes()));
     }
 
     /// Whether a connection may send although memory is short: it has deliveries in flight, and their ACKs may follow

@@ -10,6 +10,8 @@
 //! Operations that need several owners are methods of [`Owners`].
 
 pub mod admission;
+#[cfg(any(test, simulated))]
+mod audit;
 mod copies;
 pub mod deferred;
 pub mod deliver;

@@ -2,6 +2,7 @@
 
 use super::Owners;
 use crate::connection::temporary::Temporary;
+use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::queue::orphans::Orphans;
 
@@ -12,6 +13,9 @@ impl Owners<'_> {
             return;
         };
         let Temporary { secret, names, .. } = *own;
+        if planted!("private-queue-outlives-owner") {
+            return;
+        }
         self.queue().remove_orphans(Orphans { secret, names: names.into_iter().collect() });
     }
 }

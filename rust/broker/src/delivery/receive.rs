@@ -54,7 +54,10 @@ fn write_delivery(
     owned: &OwnedMessage,
 ) {
     let (chunks, scratch) = outputs;
-    let version = consumer.wire_format.version;
+    let mut version = consumer.wire_format.version;
+    if version == Version::V1_1 && planted!("escaped-for-1.2") {
+        version = Version::V1_2;
+    }
     let numbers = [u64::from(consumer.key.index), consumer.number];
     let mut extra = SmallVec::<[u8; 48]>::new();
     let mut message = owned.message();
@@ -231,6 +234,9 @@ impl Owners<'_> {
 
     fn report_written(&mut self, note: Option<(SubscriptionKey, ShardId, Progress)>) {
         let Some((subscription, home, mut progress)) = note else { return };
+        if home != self.turn.id && planted!("written-credit-lost") {
+            progress.credit.bytes = 0;
+        }
         if let Some(shared_credit) = self.queues.consumers.shared_credit_mut(subscription)
             && !shared_credit.requests.is_empty()
         {
@@ -247,6 +253,9 @@ impl Owners<'_> {
         let kept = unwritten.len() - frames.unwrap_or(unwritten.len()).min(unwritten.len());
         for written in std::iter::from_fn(|| unwritten.pop_front()).take(kept) {
             pending_writes.writes.push_back(written);
+        }
+        if !unwritten.is_empty() && planted!("unwritten-not-returned") {
+            return;
         }
         self.return_unwritten(unwritten);
     }
@@ -308,7 +317,7 @@ impl Owners<'_> {
             shared_credit.requests.push_back((home, consumer));
             let is_short = shared_credit.available == 0;
             self.grant_credit(key);
-            if is_short {
+            if is_short && !planted!("credit-not-called-back") {
                 let subscriber = Subscriber { shard: self.turn.id, key };
                 for other in (0..self.turn.shards).map(|at| ShardId(at as u8)).filter(|at| *at != home) {
                     self.queue().tell(other, HomeNote::CreditRevoke(subscriber));
@@ -320,7 +329,9 @@ impl Owners<'_> {
     /// Handles credit that a home returns because it does not need it.
     pub fn credit_returned(&mut self, key: SubscriptionKey, messages: i64) {
         if let Some(shared_credit) = self.queues.consumers.shared_credit_mut(key) {
-            shared_credit.available += messages;
+            if !planted!("returned-credit-lost") {
+                shared_credit.available += messages;
+            }
             self.grant_credit(key);
         }
     }

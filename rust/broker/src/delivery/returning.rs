@@ -39,7 +39,7 @@ pub(crate) type Returned = (Fate, Origin, OwnedMessage);
 /// All parts.
 #[derive(Debug, Default)]
 pub(crate) struct Returning {
-    parts: VecDeque<Part>,
+    pub(super) parts: VecDeque<Part>,
 }
 
 impl Returning {

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use super::{Pattern, Tail, is_star, matches_tail, separator};
 use crate::collections::paged::Paged;
-use crate::door::HashState;
+use crate::door::{HashState, planted};
 
 /// The index of a pattern's filter in the router.
 pub type FilterIndex = u32;
@@ -194,8 +194,9 @@ impl Tree {
             if let Some(child) = node.child(first) {
                 self.pending.push((child, passed as u32));
             }
-            let star = node.stars[star_index(first)];
             let separated = star_index(first) != 0;
+            let is_blind = separated && planted!("star-ignores-separator");
+            let star = node.stars[if is_blind { star_index(b'/') } else { star_index(first) }];
             // Only the first segment can have no separator before it.
             if star != NONE && (separated || passed == 0) {
                 let from = usize::from(separated);
@@ -205,6 +206,15 @@ impl Tree {
             }
         }
         steps
+    }
+
+    /// Counts the memory of the nodes anew.
+    #[cfg(any(test, simulated))]
+    pub fn audit(&self, audit: &mut crate::audit::Audit) {
+        let bytes = self.nodes.iter().map(|(_, node)| node.heap_bytes()).sum();
+        audit.equal("bytes of a tree", self.heap_bytes, bytes);
+        let ends = self.nodes.iter().map(|(_, node)| node.ends.len()).sum();
+        audit.equal("patterns in a tree", self.places.len(), ends);
     }
 
     /// Approximate memory of the tree in bytes.

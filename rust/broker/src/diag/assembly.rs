@@ -54,6 +54,13 @@ impl Assembly {
         }
     }
 
+    /// Visits the rows.
+    #[cfg(any(test, simulated))]
+    pub(super) fn audit(&self, audit: &mut crate::audit::Audit) {
+        audit.weight(&self.weight);
+        self.reports.iter().for_each(|report| audit.weight(&report.weight));
+    }
+
     /// Sorts or writes some rows; returns their number, 0 if none are left.
     pub(crate) fn proceed(&mut self, text_bytes_max: usize) -> usize {
         let is_monitor = self.subject == Subject::Monitor;

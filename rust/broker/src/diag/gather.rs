@@ -16,6 +16,7 @@ use super::assembly::Assembly;
 use super::inquiries::{Audience, FrameRequester, Gather, Purpose, Subject, Telling};
 use crate::connection::flow::Flow;
 use crate::connection::pausing::Question;
+use crate::door::planted;
 use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, NOBODY, ShardId};
 use crate::queue::mail::DiagnosticsNote;
@@ -130,7 +131,7 @@ impl Owners<'_> {
     /// Ends the gathering of a subject, complete or abandoned: the next query is sent soon.
     fn finish_gather(&mut self, subject: Subject) {
         self.diagnostics.busy.take_if(|busy| *busy == subject);
-        if self.diagnostics.inquiry(subject).next.len() > 0 {
+        if self.diagnostics.inquiry(subject).next.len() > 0 && !planted!("next-query-forgotten") {
             self.diagnostics.queue(subject);
         }
         if self.diagnostics.first_askable().is_some() {
@@ -147,7 +148,7 @@ impl Owners<'_> {
         let Some((subject, gather)) = found else { return };
         gather.reports.push(report);
         gather.waiting -= 1;
-        if gather.waiting > 0 {
+        if gather.waiting > 1 || (gather.waiting == 1 && !planted!("report-missing")) {
             return;
         }
         let reports = std::mem::take(&mut gather.reports);

@@ -6,6 +6,8 @@
 //! This code has no cost while there are no queries. The types of queries and reports are in [`crate::report`].
 
 pub mod assembly;
+#[cfg(any(test, simulated))]
+mod audit;
 mod gather;
 pub mod inquiries;
 mod monitor;

@@ -2,6 +2,7 @@
 
 use super::survey::{ReportTo, Survey};
 use super::{Owners, View};
+use crate::door::planted;
 use crate::log::Level;
 use crate::queue::mail::DiagnosticsNote;
 use crate::report::Query;
@@ -49,6 +50,9 @@ impl Owners<'_> {
             });
         }
         match to {
+            ReportTo::Shard(shard, _)
+                if self.peers.busy.congested & shard.bit() != 0
+                    && planted!("report-dropped-when-congested") => {}
             ReportTo::Shard(shard, number) => {
                 let report = ShardReport { report, left_out, weight: Weight::new(row_bytes) };
                 self.notes.tell(shard, DiagnosticsNote::Diagnosed(number, Box::new(report)));

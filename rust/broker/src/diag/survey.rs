@@ -4,11 +4,11 @@
 //! that nothing is reported twice; items removed meanwhile may or may not be reported.
 
 use std::hash::BuildHasher as _;
-use std::sync::mpsc::Sender;
 
 use super::View;
 use super::rows::{add_client, is_client};
 use crate::collections::keyed::was_there;
+use crate::door::sync::Sender;
 use crate::ids::{ConnKey, ShardId};
 use crate::report::Query;
 use crate::report::merge::Report;
@@ -91,6 +91,12 @@ impl Survey {
     /// Whether all tables were walked.
     pub(crate) fn is_over(&self) -> bool {
         self.tables.is_empty()
+    }
+
+    /// The memory of its rows.
+    #[cfg(any(test, simulated))]
+    pub(super) fn weight(&self) -> &Weight {
+        &self.weight
     }
 
     /// Counts the memory of its rows until the next step.

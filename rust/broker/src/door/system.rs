@@ -101,6 +101,14 @@ pub fn untaken_bytes(_stream: &TcpStream) -> u32 {
     0
 }
 
+/// The number by which the limits of a turn are divided: in fuzz targets, whose inputs are short, work has to go over
+/// several turns, too.
+#[inline(always)]
+#[must_use]
+pub const fn turn_divisor() -> usize {
+    if cfg!(fuzzing) { 200 } else { 1 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,28 +9,33 @@ use std::mem::take;
 use std::vec::IntoIter;
 
 use super::mailbox::{Mail, Mailbox, give_back};
+use crate::door::planted;
 use crate::ids::ShardId;
 use crate::queue::mail::Note;
 
 /// Notes of one shard about queues, some of which have been read.
 #[derive(Debug)]
-pub(crate) struct Notes {
+pub struct Notes {
+    /// The shard.
     pub from: ShardId,
+    /// Those that have not been read.
     pub left: IntoIter<Note>,
 }
 
 /// The next item to read.
 #[derive(Debug)]
-pub(crate) enum Next {
+pub enum Next {
+    /// Mail of a shard or of the handle.
     Mail(Mail),
+    /// Notes of which some have been read.
     Notes(Notes),
 }
 
 /// Mail that has not been read yet.
 #[derive(Debug, Default)]
-pub(crate) struct Incoming {
-    mails: VecDeque<Mail>,
-    notes: Option<Notes>,
+pub struct Incoming {
+    pub(super) mails: VecDeque<Mail>,
+    pub(super) notes: Option<Notes>,
     /// The number of times that the mailbox was emptied.
     round: u64,
     /// The newest subscription at that time; later subscriptions get none of the messages.
@@ -41,9 +46,10 @@ pub(crate) struct Incoming {
 
 impl Incoming {
     /// Takes all mail from the mailbox, if all earlier mail has been read.
-    pub(crate) fn refill(&mut self, mailbox: &Mailbox, newest: u32) {
-        self.is_late = self.is_waiting();
-        if !self.is_late {
+    pub fn refill(&mut self, mailbox: &Mailbox, newest: u32) {
+        let is_waiting = self.is_waiting();
+        self.is_late = is_waiting && !planted!("late-mail-forgotten");
+        if !is_waiting {
             let mut mails = Vec::from(take(&mut self.mails));
             give_back(&mut mails);
             mailbox.take(&mut mails);
@@ -54,7 +60,7 @@ impl Incoming {
     }
 
     /// Takes the next item.
-    pub(crate) fn next(&mut self) -> Option<Next> {
+    pub fn take_next(&mut self) -> Option<Next> {
         match self.notes.take() {
             Some(notes) => Some(Next::Notes(notes)),
             None => self.mails.pop_front().map(Next::Mail),
@@ -62,24 +68,24 @@ impl Incoming {
     }
 
     /// Puts partially read notes back.
-    pub(crate) fn put_back(&mut self, notes: Notes) {
+    pub fn put_back(&mut self, notes: Notes) {
         if notes.left.len() > 0 {
             self.notes = Some(notes);
         }
     }
 
     /// The current round, and the newest subscription when it was taken.
-    pub(crate) fn round(&self) -> (u64, u32) {
+    pub fn round(&self) -> (u64, u32) {
         (self.round, self.newest)
     }
 
     /// Whether all mail that was taken in this round has been read.
-    pub(crate) fn has_read(&self, round: u64) -> bool {
+    pub fn has_read(&self, round: u64) -> bool {
         self.round > round || !self.is_waiting()
     }
 
     /// Whether all mail posted during a round has been read.
-    pub(crate) fn has_read_behind(&self, round: u64) -> bool {
+    pub fn has_read_behind(&self, round: u64) -> bool {
         self.round > round + 1 || (self.round > round && !self.is_waiting())
     }
 
@@ -88,7 +94,7 @@ impl Incoming {
     }
 
     /// Whether there may be mail to read although the poll reports no event.
-    pub(crate) fn has_work(&self) -> bool {
+    pub fn has_work(&self) -> bool {
         self.is_waiting() || self.is_late
     }
 }
@@ -121,17 +127,17 @@ mod tests {
         let mut incoming = Incoming::default();
         mailbox.post(&mut vec![Mail::Uncongested(ShardId(1)), Mail::Uncongested(ShardId(2))]);
         incoming.refill(&mailbox, 5);
-        assert_eq!(number(incoming.next()), Some(1));
+        assert_eq!(number(incoming.take_next()), Some(1));
         assert!(!incoming.has_read_behind(0) && incoming.has_work());
         assert!(!incoming.has_read(1) && incoming.has_read(0));
         mailbox.post(&mut vec![Mail::Uncongested(ShardId(3))]);
         incoming.refill(&mailbox, 6);
-        assert_eq!((incoming.round(), number(incoming.next())), ((1, 5), Some(2)));
+        assert_eq!((incoming.round(), number(incoming.take_next())), ((1, 5), Some(2)));
         assert!(incoming.has_read_behind(0) && !incoming.has_read_behind(1));
         assert!(incoming.has_read(1), "though more may have been posted since");
         assert!(incoming.has_work(), "there may be mail without a wake-up");
         incoming.refill(&mailbox, 6);
-        assert_eq!((incoming.round(), number(incoming.next())), ((2, 6), Some(3)));
+        assert_eq!((incoming.round(), number(incoming.take_next())), ((2, 6), Some(3)));
         assert!(incoming.has_read_behind(1) && !incoming.has_work());
     }
 
@@ -143,15 +149,19 @@ mod tests {
         let notes = (1..=3).map(|hash| Note::from(MemoryNote::AllowanceRequest(Box::from([hash])))).collect();
         mailbox.post(&mut vec![Mail::Queue(ShardId(1), notes), Mail::Batch(Arc::default())]);
         incoming.refill(&mailbox, 0);
-        let Some(Next::Mail(Mail::Queue(from, notes))) = incoming.next() else { panic!("expected notes") };
+        let Some(Next::Mail(Mail::Queue(from, notes))) = incoming.take_next() else {
+            panic!("expected notes")
+        };
         let mut left = notes.into_iter();
         left.next();
         incoming.put_back(Notes { from, left });
-        let Some(Next::Notes(mut notes)) = incoming.next() else { panic!("expected the rest of the notes") };
+        let Some(Next::Notes(mut notes)) = incoming.take_next() else {
+            panic!("expected the rest of the notes")
+        };
         assert_eq!((notes.from, notes.left.len()), (ShardId(1), 2));
         notes.left.by_ref().for_each(drop);
         incoming.put_back(notes);
-        assert!(matches!(incoming.next(), Some(Next::Mail(Mail::Batch(_)))));
-        assert!(incoming.next().is_none());
+        assert!(matches!(incoming.take_next(), Some(Next::Mail(Mail::Batch(_)))));
+        assert!(incoming.take_next().is_none());
     }
 }

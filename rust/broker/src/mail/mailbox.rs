@@ -7,14 +7,13 @@
 //! ([`Mail::RoutesOn`]).
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use stompica_proto::encode::Message;
 
 use crate::config::Config;
-use crate::door::{TcpStream, Waker, planted};
+use crate::door::sync::{AtomicI64, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError, Sender};
+use crate::door::{TcpStream, Waker, planted, planted_in_loom};
 use crate::ids::ShardId;
 use crate::queue::mail::Note;
 use crate::queue::replay::Newcomer;
@@ -101,7 +100,7 @@ pub enum Mail {
     /// Answer a diagnostics query for this shard.
     Diagnose(Query, Sender<Report>),
     /// Panic, for a test of the effect on the other shards.
-    #[cfg(test)]
+    #[cfg(any(test, loom))]
     Panic,
     /// Report whether all work is done, and a count of all activity so far.
     Settle(Sender<(bool, u64)>),
@@ -161,8 +160,15 @@ impl Mailbox {
 
     /// Adds all of `mails` and empties it; wakes the owner if the mailbox was empty.
     pub fn post(&self, mails: &mut Vec<Mail>) {
+        #[cfg(loom)]
+        if self.post_wrongly(mails) {
+            return;
+        }
         let mut held = self.lock();
         let wake = held.is_empty();
+        if !wake && planted!("mail-overtakes") {
+            mails.append(&mut held);
+        }
         held.append(mails);
         drop(held);
         self.wake_if(wake);
@@ -176,9 +182,41 @@ impl Mailbox {
         }
     }
 
+    /// Wakes the owner although it has no new mail.
+    pub fn wake(&self) {
+        _ = self.waker.wake();
+    }
+
+    /// Errors that `rust/loom` has to find. Returns false, without an effect, if none is planted.
+    #[cfg(loom)]
+    fn post_wrongly(&self, mails: &mut Vec<Mail>) -> bool {
+        if planted_in_loom!("wake-up-before-mail") {
+            let wake = self.lock().is_empty();
+            self.wake_if(wake);
+            self.lock().append(mails);
+        } else if planted_in_loom!("wake-up-decided-late") {
+            self.lock().append(mails);
+            let wake = self.lock().len() == 1;
+            self.wake_if(wake);
+        } else if planted_in_loom!("mail-reordered") {
+            let mut held = self.lock();
+            let wake = held.is_empty();
+            held.splice(..0, mails.drain(..));
+            drop(held);
+            self.wake_if(wake);
+        }
+        mails.is_empty()
+    }
+
     /// Swaps all mail into `into`, which is empty.
     pub fn take(&self, into: &mut Vec<Mail>) {
         std::mem::swap(&mut *self.lock(), into);
+    }
+
+    /// Visits all mail.
+    #[cfg(any(test, simulated))]
+    pub(super) fn visit(&self, visit: impl FnMut(&Mail)) {
+        self.lock().iter().for_each(visit);
     }
 
     /// Whether it is empty.
@@ -190,12 +228,12 @@ impl Mailbox {
 
     /// Counts frames of a new batch. Returns how many are unread now.
     pub fn add_frames(&self, frames: usize) -> usize {
-        self.frames.fetch_add(frames, Ordering::Relaxed) + frames
+        add(&self.frames, frames)
     }
 
     /// Counts deliveries that will be posted. Returns the unread load.
     pub fn add_deliveries(&self, load: usize) -> usize {
-        self.deliveries.fetch_add(load, Ordering::Relaxed) + load
+        add(&self.deliveries, load)
     }
 
     /// Counts deliveries that were read. Returns the unread load.
@@ -205,7 +243,7 @@ impl Mailbox {
 
     /// Counts the deliveries of a large fan-out. Returns how many are not routed yet.
     pub fn add_work(&self, work: usize) -> usize {
-        self.work.fetch_add(work, Ordering::Relaxed) + work
+        add(&self.work, work)
     }
 
     /// Counts the deliveries of routed messages. Returns how many are not routed yet.
@@ -219,6 +257,17 @@ impl Mailbox {
     }
 }
 
+/// Adds to a count; returns the new one.
+#[inline]
+fn add(count: &AtomicUsize, amount: usize) -> usize {
+    if planted_in_loom!("count-torn") {
+        let sum = count.load(Ordering::Relaxed) + amount;
+        count.store(sum, Ordering::Relaxed);
+        return sum;
+    }
+    count.fetch_add(amount, Ordering::Relaxed) + amount
+}
+
 /// A batch is not grown by doubling for a body of this size or more.
 const LARGE_BODY: usize = 256 << 10;
 
@@ -228,12 +277,14 @@ pub struct Batch {
     bytes: Vec<u8>,
     items: Vec<Item>,
     /// The broker's count of held bytes, and the number of bytes of this batch in it.
-    counted: Option<(Arc<AtomicI64>, i64)>,
+    pub(super) counted: Option<(Arc<AtomicI64>, i64)>,
 }
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        if let Some((memory, bytes)) = &self.counted {
+        if let Some((memory, bytes)) = &self.counted
+            && !planted!("batch-counted-forever")
+        {
             memory.fetch_sub(*bytes, Ordering::Relaxed);
         }
     }
@@ -254,9 +305,10 @@ struct Item {
 }
 
 impl Batch {
-    /// Counts the memory of the batch until it is dropped.
+    /// Counts the memory of the batch until it is dropped, and that of the copies that its receivers will make: a publisher
+    /// must not fill the memory many times over while its receivers are behind.
     pub fn count_in(&mut self, memory: &Arc<AtomicI64>) {
-        let bytes = i64::try_from(self.held_bytes()).unwrap_or(i64::MAX);
+        let bytes = i64::try_from(self.held_bytes() + self.copied_bytes()).unwrap_or(i64::MAX);
         memory.fetch_add(bytes, Ordering::Relaxed);
         self.counted = Some((Arc::clone(memory), bytes));
     }
@@ -328,6 +380,12 @@ impl Batch {
         place.checked_sub(1).and_then(|at| self.items.get(at)).map_or(0, |item| item.work as usize)
     }
 
+    /// The number of bytes that the receivers will copy, each its own messages.
+    pub(super) fn copied_bytes(&self) -> usize {
+        let bytes = |item: &Item| (item.headers_len + item.body_len) as usize;
+        self.items.iter().map(|item| bytes(item) * item.shards.count_ones() as usize).sum()
+    }
+
     /// The number of reserved bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
@@ -355,6 +413,20 @@ mod tests {
         mailbox.take(&mut read);
         assert!([&sent, &read].iter().all(|mails| mails.capacity() <= KEPT_MAILS));
         assert!(mailbox.lock().capacity() <= KEPT_MAILS);
+    }
+
+    #[test]
+    fn a_batch_counts_itself_and_the_copies_of_its_receivers() {
+        let (mut batch, memory) = (Batch::default(), Arc::new(AtomicI64::new(0)));
+        let (body, shards) = ([0; 1000], 0b1110);
+        let message =
+            Message { destination: b"/t", id: b"0-0-1", sender: 7, headers: b"", plain: true, body: &body };
+        batch.push(&message, shards, 0);
+        batch.count_in(&memory);
+        let counted = memory.load(Ordering::Relaxed);
+        assert!((4000..5000).contains(&counted), "{counted}");
+        drop(batch);
+        assert_eq!(memory.load(Ordering::Relaxed), 0);
     }
 
     #[test]

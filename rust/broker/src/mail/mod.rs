@@ -1,5 +1,7 @@
 //! Communication between shards: the mailbox, and the mail that was taken from it.
 
+#[cfg(any(test, simulated))]
+mod audit;
 pub mod inbound;
 pub mod incoming;
 pub mod mailbox;

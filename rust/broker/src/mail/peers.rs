@@ -9,7 +9,7 @@ use super::inbound::Inbounds;
 use super::incoming::Incoming;
 use super::mailbox::{Batch, Mail, Mailbox};
 use crate::destination::tree::FilterIndex;
-use crate::door::planted;
+use crate::door::{planted, planted_in_loom};
 use crate::ids::ShardId;
 use crate::queue::home::Home;
 use crate::queue::mail::Note;
@@ -20,28 +20,30 @@ use crate::router::Router;
 use crate::router::reach::Reach;
 use crate::text::Text;
 use crate::turn::Turn;
-use crate::turn::budget::{DELIVERIES_MAX, FAN_OUT_WORK_MAX};
+use crate::turn::budget::{deliveries_max, fan_out_work_max};
 
 /// A body of this many bytes costs each receiver as much work as the delivery itself.
 const BODY_BYTES: usize = 128;
 
 /// Shards that temporarily accept no more of something, as bit sets.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Busy {
+pub struct Busy {
     /// Shards whose mailbox is above its limit.
-    pub(crate) congested: u64,
+    pub congested: u64,
     /// Shards that have enough large fan-outs to route.
-    pub(crate) saturated: u64,
+    pub saturated: u64,
     /// One of them has accepted more large fan-outs in this turn.
-    pub(crate) routed_on: bool,
+    pub routed_on: bool,
     /// In this turn, waiting SENDs take precedence over COMMITs in the use of room for large fan-outs.
-    pub(crate) sends_first: bool,
-    pub(crate) sends_went_first: bool,
+    pub sends_first: bool,
+    /// They did in the turn before.
+    pub sends_went_first: bool,
 }
 
 /// Whether a count that has decreased by `by` to `left` has just reached half of a limit.
 fn has_halved(left: usize, by: usize, mark: usize) -> bool {
-    left + by > mark / 2 && left <= mark / 2
+    let is_under = if planted_in_loom!("half-missed") { left < mark / 2 } else { left <= mark / 2 };
+    left + by > mark / 2 && is_under
 }
 
 /// Mail to the other shards at the end of the turn, mail from them, and which of them are busy.
@@ -161,7 +163,7 @@ impl Peers {
         let work = reach.fan_out_size.saturating_mul(1 + message.body.len() / BODY_BYTES);
         let work = u32::try_from(work).unwrap_or(u32::MAX);
         for shard in self.others().filter(|shard| reach.remote & shard.bit() != 0) {
-            if self.mailboxes[usize::from(shard.0)].add_work(work as usize) >= FAN_OUT_WORK_MAX {
+            if self.mailboxes[usize::from(shard.0)].add_work(work as usize) >= fan_out_work_max() {
                 self.busy.saturated |= shard.bit();
             }
         }
@@ -186,7 +188,10 @@ impl Peers {
         let mut batch = take(&mut self.batch);
         batch.count_in(&turn.totals.memory);
         let batch = Arc::new(batch);
-        let shards = batch.shards();
+        let mut shards = batch.shards();
+        if shards.count_ones() > 1 && planted!("batch-for-one-shard") {
+            shards &= shards.wrapping_neg();
+        }
         for shard in self.others().filter(|at| shards & at.bit() != 0) {
             self.add_frames(shard, batch.count_for(shard), turn);
             // It precedes other mail: a shard that has read `Drained` has read every message.
@@ -224,7 +229,7 @@ impl Peers {
     /// Counts deliveries of this home that other shards have to read; a shard that has too many is closed.
     pub fn count_deliveries(&mut self, notes: &mut Notes, home: &mut Home) {
         for (shard, load) in notes.take_deliveries() {
-            if self.mailboxes[usize::from(shard.0)].add_deliveries(load) > DELIVERIES_MAX {
+            if self.mailboxes[usize::from(shard.0)].add_deliveries(load) > deliveries_max() {
                 home.close(shard);
             }
         }
@@ -235,7 +240,7 @@ impl Peers {
     pub fn have_read(&mut self, deliveries: usize) {
         if deliveries > 0 {
             let left = self.mailbox().remove_deliveries(deliveries);
-            if has_halved(left, deliveries, DELIVERIES_MAX) {
+            if has_halved(left, deliveries, deliveries_max()) {
                 self.tell_all(Mail::ReadsOn);
             }
         }
@@ -244,7 +249,7 @@ impl Peers {
     /// Counts frames that were taken from the mailbox. Once it is under half of its limit, tells the other shards.
     pub fn have_taken(&mut self, frames: usize, turn: &Turn) {
         let left = self.mailbox().remove_frames(frames);
-        if has_halved(left, frames, self.mark(turn)) {
+        if has_halved(left, frames, self.mark(turn)) && !planted!("uncongested-untold") {
             self.tell_all(Mail::Uncongested);
         }
     }
@@ -253,7 +258,7 @@ impl Peers {
     pub fn have_routed(&mut self, work: usize) {
         if work > 0 {
             let left = self.mailbox().remove_work(work);
-            if has_halved(left, work, FAN_OUT_WORK_MAX) {
+            if has_halved(left, work, fan_out_work_max()) {
                 self.tell_all(Mail::RoutesOn);
             }
         }

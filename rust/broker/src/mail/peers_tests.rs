@@ -115,7 +115,7 @@ fn a_shard_reports_once_that_its_mailbox_is_under_half() {
 fn a_shard_with_many_unread_deliveries_is_closed_until_it_has_read_half() {
     let mut world = World::new(Config::default());
     let key = Key { index: 0, generation: 0 };
-    let body = vec![b'x'; 64 * DELIVERIES_MAX];
+    let body = vec![b'x'; 64 * deliveries_max()];
     let message = OwnedMessage::new(&Message { body: &body, ..message() });
     let subscriber = Subscriber { shard: OTHER, key };
     world.notes.deliver(Delivery { subscriber, queue: key, consumer: key, message });
@@ -124,26 +124,26 @@ fn a_shard_with_many_unread_deliveries_is_closed_until_it_has_read_half() {
         matches!(&mails[..], [Mail::Queue(_, notes)] if matches!(notes[..], [Note::Consumer(ConsumerNote::Deliver(_))]))
     );
     assert!(world.home.is_closed(OTHER));
-    world.peers.mailboxes[0].add_deliveries(DELIVERIES_MAX);
+    world.peers.mailboxes[0].add_deliveries(deliveries_max());
     world.peers.have_read(0);
-    world.peers.have_read(DELIVERIES_MAX / 4);
+    world.peers.have_read(deliveries_max() / 4);
     assert!(world.post().is_empty(), "less than half is read");
-    world.peers.have_read(DELIVERIES_MAX / 2);
+    world.peers.have_read(deliveries_max() / 2);
     assert!(matches!(world.post()[..], [Mail::ReadsOn(OWN)]));
 }
 
 #[test]
 fn a_shard_with_many_large_fan_outs_accepts_no_more_until_it_has_routed_half() {
     let mut world = World::new(Config::default());
-    world.mail(FAN_OUT_WORK_MAX - 1);
+    world.mail(fan_out_work_max() - 1);
     assert!(!world.peers.holds_large_fan_outs(OTHER.bit()));
     world.mail(1);
     assert!(world.peers.holds_large_fan_outs(OTHER.bit()) && !world.peers.holds_large_fan_outs(OWN.bit()));
     world.peers.routes_on(OTHER);
     assert!(!world.peers.holds_large_fan_outs(OTHER.bit()));
     world.post();
-    world.peers.mailboxes[0].add_work(FAN_OUT_WORK_MAX);
-    world.peers.have_routed(FAN_OUT_WORK_MAX / 2);
+    world.peers.mailboxes[0].add_work(fan_out_work_max());
+    world.peers.have_routed(fan_out_work_max() / 2);
     assert!(matches!(world.post()[..], [Mail::RoutesOn(OWN)]));
 }
 
@@ -174,5 +174,5 @@ fn a_message_counts_as_routed_when_its_round_and_all_earlier_ones_are() {
     world.peers.mailboxes[0].post(&mut vec![Mail::Batch(Arc::default())]);
     world.peers.incoming.refill(&Arc::clone(&world.peers.mailboxes)[0], 0);
     assert!(!world.peers.have_all_routed(2), "its mail is unread");
-    assert!(matches!(world.peers.incoming.next(), Some(Next::Mail(Mail::Batch(_)))));
+    assert!(matches!(world.peers.incoming.take_next(), Some(Next::Mail(Mail::Batch(_)))));
 }

@@ -1,10 +1,11 @@
 //! State that all shards of a broker share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::door::{self, HashState};
+use crate::door::sync::AtomicUsize;
+use crate::door::{self, HashState, planted_in_loom};
 use crate::log::LogQueue;
 use crate::mail::mailbox::Mailbox;
 use crate::queue::stale::StaleCounts;
@@ -49,6 +50,17 @@ impl Shared {
             log,
             reclaim,
             clock: Clock::start(),
+        }
+    }
+
+    /// Sets the clock of all shards ahead by some time more, and wakes those that sleep until a deadline.
+    pub fn advance_clock(&self, time: Duration) {
+        if planted_in_loom!("woken-before-the-clock") {
+            self.mailboxes.iter().for_each(Mailbox::wake);
+        }
+        self.clock.advance(time);
+        if !planted_in_loom!("woken-before-the-clock") {
+            self.mailboxes.iter().for_each(Mailbox::wake);
         }
     }
 }

@@ -7,6 +7,11 @@
 
 use slab::Slab;
 
+#[cfg(any(test, simulated))]
+use crate::audit::Audit;
+#[cfg(any(test, simulated))]
+use crate::door::HashMap;
+
 /// A chunk of this size accepts no further frame; a single larger frame gets its own chunk.
 pub const CHUNK_BYTES: usize = 64 << 10;
 /// Maximum capacity kept for reuse.
@@ -15,7 +20,7 @@ const SPARE_BYTES_MAX: usize = 8 << 20;
 const PAGE_BYTES: usize = 4 << 10;
 
 /// Identifies a chunk of one [`ChunkPool`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChunkId(u32);
 
 /// The kind of a frame; only `Message` frames may be dropped to make room.
@@ -215,6 +220,33 @@ impl ChunkPool {
             ends.partition_point(|&frame_end| frame_end <= start),
             ends.partition_point(|&frame_end| frame_end <= end),
         )
+    }
+
+    /// Compares the counted memory with what the chunks occupy, and their references with those that were visited.
+    #[cfg(any(test, simulated))]
+    pub fn audit(&self, audit: &mut Audit, references: &HashMap<ChunkId, u32>) {
+        let occupied = |chunk: &Chunk| {
+            let pages = chunk.written.max(chunk.bytes.len()).next_multiple_of(PAGE_BYTES);
+            pages.min(chunk.bytes.capacity()) + 4 * chunk.frame_ends.capacity()
+        };
+        for (index, chunk) in &self.chunks {
+            let found = references.get(&ChunkId(index as u32)).copied().unwrap_or(0);
+            audit.equal("references to a chunk", chunk.references, found);
+            audit.equal("bytes of a chunk", chunk.counted, occupied(chunk));
+        }
+        for id in references.keys().filter(|id| !self.chunks.contains(id.0 as usize)) {
+            audit.find(format!("{id:?} is referred to after its end"));
+        }
+        audit.equal(
+            "bytes of chunks",
+            self.held_bytes,
+            self.chunks.iter().map(|(_, chunk)| chunk.counted).sum(),
+        );
+        audit.equal(
+            "bytes of spare chunks",
+            self.spare_bytes,
+            self.spare.iter().map(|chunk| chunk.counted).sum(),
+        );
     }
 
     /// Chunks in use.

@@ -5,7 +5,6 @@
 pub mod chunk;
 pub mod options;
 
-use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -13,32 +12,12 @@ use stompica_proto::Version;
 use stompica_proto::encode::Message;
 use stompica_proto::escape::escape_into;
 
+#[cfg(any(test, simulated))]
+use crate::audit::Audit;
 use crate::collections::keyed::Key;
+use crate::held;
 use crate::ids::{NO_RECORD, RecordId};
 use crate::message::options::SendOptions;
-
-thread_local! {
-    /// Bytes of messages created on this thread minus those dropped on it. A message may be dropped on another shard
-    /// than the one that created it, so only the sum over all shards is the memory held.
-    static HELD: Cell<i64> = const { Cell::new(0) };
-}
-
-/// Bytes of messages created on this thread minus those dropped on it.
-#[must_use]
-pub fn held_bytes() -> i64 {
-    HELD.get()
-}
-
-/// Adds other memory for messages to this thread's count; negative to subtract it.
-pub fn count_bytes(bytes: i64) {
-    HELD.set(HELD.get() + bytes);
-}
-
-/// Replaces this thread's count, to simulate another thread; returns the previous count.
-#[cfg(any(test, feature = "simulation", simulated))]
-pub fn swap_held_bytes(bytes: i64) -> i64 {
-    HELD.replace(bytes)
-}
 
 /// The bytes of a message: destination, id, headers, body. If they are not shared, they are one allocation.
 #[derive(Debug)]
@@ -53,7 +32,7 @@ struct Shared(Box<[u8]>);
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        HELD.set(HELD.get() - self.0.len() as i64);
+        held::add(-(self.0.len() as i64));
     }
 }
 
@@ -101,7 +80,7 @@ const NOBODY: Key = Key { index: u32::MAX, generation: 0 };
 
 impl Drop for OwnedMessage {
     fn drop(&mut self) {
-        HELD.set(HELD.get() - self.cost());
+        held::add(-self.cost());
     }
 }
 
@@ -131,7 +110,7 @@ impl OwnedMessage {
             expires_ms: 0,
             refused_by: NOBODY,
         };
-        HELD.set(HELD.get() + owned.cost());
+        held::add(owned.cost());
         owned
     }
 
@@ -169,8 +148,19 @@ impl OwnedMessage {
     fn copy(&self) -> Option<OwnedMessage> {
         let Payload::Shared(shared) = &self.payload else { return None };
         let copy = OwnedMessage { payload: Payload::Shared(Arc::clone(shared)), ..*self };
-        HELD.set(HELD.get() + copy.cost());
+        held::add(copy.cost());
         Some(copy)
+    }
+
+    /// Counts the message, and its bytes unless they are shared and were counted before.
+    #[cfg(any(test, simulated))]
+    pub fn audit(&self, audit: &mut Audit) {
+        audit.message_bytes += self.cost();
+        if let Payload::Shared(shared) = &self.payload
+            && audit.is_first_visit(shared)
+        {
+            audit.message_bytes += shared.0.len() as i64;
+        }
     }
 
     /// A view of the message.
@@ -262,16 +252,16 @@ mod tests {
 
     #[test]
     fn a_copy_equals_the_message_and_is_counted_until_it_is_dropped() {
-        let before = held_bytes();
+        let before = held::bytes();
         let owned = OwnedMessage::new(&message(b"/queue/a", b"x:1\n"));
         let read = owned.message();
         assert_eq!(
             (read.destination, read.id, read.headers, read.body),
             (&b"/queue/a"[..], &b"e-0-1"[..], &b"x:1\n"[..], &b"body"[..])
         );
-        assert!(held_bytes() > before + owned.size() as i64);
+        assert!(held::bytes() > before + owned.size() as i64);
         drop(owned);
-        assert_eq!(held_bytes(), before);
+        assert_eq!(held::bytes(), before);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::types::{Credit, Progress};
 use super::{Owners, QueueKind};
 use crate::collections::spread::give_back;
 use crate::destination::Kind;
+use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::ids::{QueueKey, Subscriber};
 use crate::requester::AnswerTo;
@@ -77,7 +78,7 @@ impl Owners<'_> {
                 let waits = self.queues.home.find(&name).is_some() && to.awaited;
                 let queue;
                 (queue, attached) = self.durable(&name, &topic, (shared, without), to)?;
-                if waits {
+                if waits && !planted!("durable-credit-early") {
                     // Kept messages follow the RECEIPT: it has no credit until that has been sent.
                     let consumer = self.queues.home.attach(queue, subscriber, Credit::default());
                     let credit = Progress { queue, consumer, settled: 0, settled_bytes: 0, credit };
@@ -108,7 +109,10 @@ impl Owners<'_> {
                 return Err(ProtocolError::new(Code::DurableOther, text));
             }
             let held = self.queues.home.queue(queue).filter(|queue| queue.holders() > 0);
-            if held.is_some_and(|queue| !shared || queue.kind == QueueKind::Durable { shared: false }) {
+            if held
+                .filter(|_| !planted!("durable-in-use-ignored"))
+                .is_some_and(|queue| !shared || queue.kind == QueueKind::Durable { shared: false })
+            {
                 let text = "the durable subscription has an active holder, and is not one to be shared";
                 return Err(ProtocolError::new(Code::DurableInUse, text));
             }
@@ -157,6 +161,10 @@ impl Owners<'_> {
             return Err(ProtocolError::new(Code::SubscriptionUnknown, text));
         };
         give_back(&mut self.queues.bindings);
+        if planted!("durable-interest-left") {
+            self.queues.home.delete(queue);
+            return Ok(());
+        }
         self.queues.home.delete(queue);
         self.count_queues();
         self.notes.leave(Local::Unbind(binding.subscription));

@@ -15,11 +15,11 @@ use crate::ids::ShardId;
 #[derive(Debug, Default)]
 pub(super) struct Congestion {
     /// Closed shards.
-    closed: u64,
+    pub(super) closed: u64,
     /// Shards that are open again, but some of whose consumers are still suspended.
     opening: u64,
     /// Suspended consumers by shard, in the order in which they will be resumed.
-    suspended: Vec<VecDeque<ConsumerKey>>,
+    pub(super) suspended: Vec<VecDeque<ConsumerKey>>,
     /// The shard whose consumer was resumed last.
     last: u32,
     /// The last step resumed a consumer, so the next one has to dispatch a queue.

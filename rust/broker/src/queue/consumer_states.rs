@@ -64,6 +64,12 @@ impl ConsumerStates {
     }
 
     /// All consumers.
+    #[cfg(any(test, simulated))]
+    pub fn iter(&self) -> impl Iterator<Item = &ConsumerState> {
+        self.table.iter().map(Box::as_ref)
+    }
+
+    /// All consumers.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut ConsumerState> {
         self.table.iter_mut().map(Box::as_mut)
     }

@@ -5,6 +5,7 @@ use std::hash::BuildHasher as _;
 use super::QueueKind;
 use super::home::Home;
 use super::types::{Consumed, Consumer, Credit, FIRST_SEQ, Queue, Taker};
+use crate::door::planted;
 use crate::ids::{ConsumerKey, PatternKey, QueueKey, ShardId, Subscriber};
 
 /// Lists of consumers drop removed ones once they are this much longer than necessary.
@@ -78,7 +79,11 @@ impl Home {
 
     /// Whether a queue is a worker topic without consumers: then it accepts no message.
     pub(super) fn is_unmatched(&mut self, key: QueueKey) -> bool {
-        self.queues.get(key).is_some_and(|queue| queue.kind == QueueKind::Worker) && !self.is_consumed(key)
+        let is_released = |queue: &Queue| match queue.kind {
+            QueueKind::Durable { .. } => planted!("durable-backlog-dropped"),
+            kind => kind == QueueKind::Worker,
+        };
+        self.queues.get(key).is_some_and(is_released) && !self.is_consumed(key)
     }
 
     /// Updates the patterns that a queue knows.

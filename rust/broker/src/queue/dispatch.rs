@@ -115,7 +115,7 @@ impl Home {
             if *left == 0 || expired == EXPIRED_MAX {
                 return self.mark_ready(key);
             }
-            if first.is_expired(self.now_ms) {
+            if first.is_expired(self.now_ms) && !planted!("expiry-not-checked") {
                 if let Some(message) = queue.pending.pop() {
                     self.expire(key, message);
                 }
@@ -319,7 +319,7 @@ impl Home {
             queue.ready.push_back(Taker::Pattern(key));
             self.visited += 1;
             if queue.pending.has_next() {
-                if !pattern.out_of_credit.is_empty() {
+                if !pattern.out_of_credit.is_empty() && !planted!("queue-of-pattern-unserved") {
                     pattern.unserved = true;
                     self.unserved.push_back(key);
                 }

@@ -1,7 +1,5 @@
 //! Messages on their way into the queues of one home, and messages that no queue takes.
 
-use std::sync::atomic::Ordering;
-
 use stompica_proto::encode::Offender;
 use stompica_proto::error::Code;
 use stompica_proto::{ProtocolError, Version, escape};
@@ -9,6 +7,7 @@ use stompica_proto::{ProtocolError, Version, escape};
 use super::types::Refusal;
 use super::{Owners, QueueKind};
 use crate::destination::Kind;
+use crate::door::sync::Ordering;
 use crate::ids::QueueKey;
 use crate::log::Level;
 use crate::message::OwnedMessage;

@@ -26,7 +26,7 @@ use crate::collections::keyed::Keyed;
 use crate::collections::spread::{self, Spread};
 use crate::config::Config;
 use crate::door::planted;
-use crate::ids::{ConsumerKey, PatternKey, QueueKey};
+use crate::ids::{ConsumerKey, NO_RECORD, PatternKey, QueueKey};
 use crate::message::OwnedMessage;
 use crate::store::Store;
 use crate::store::handle::Handle;
@@ -201,8 +201,10 @@ impl Home {
     pub fn check_room(&self, key: QueueKey, count: u64, bytes: u64) -> Result<(), Refusal> {
         let Some(queue) = self.queues.get(key) else { return Ok(()) };
         let name = || String::from_utf8_lossy(&queue.name).into_owned();
-        if queue.size() + queue.reserved + count > self.rules.length_max {
-            let (size, max) = (queue.size(), self.rules.length_max);
+        let (size, max) = (queue.size(), self.rules.length_max);
+        let is_reserved = queue.reserved == 0 || !planted!("reserved-room-ignored");
+        let wanted = size + if is_reserved { queue.reserved } else { 0 } + count;
+        if wanted > max && !(wanted == max + 1 && planted!("full-queue-takes-one-more")) {
             return Err(Refusal::Full(format!(
                 "'{}' holds {size} messages, max_queue_length is {max}",
                 name()
@@ -282,6 +284,9 @@ impl Home {
 
     /// Tells the store that a message has ended.
     pub fn forget(&mut self, message: &OwnedMessage) {
+        if message.record != NO_RECORD && planted!("record-left") {
+            return;
+        }
         self.store.forget(message.record);
     }
 
@@ -309,7 +314,9 @@ impl Home {
         mut message: OwnedMessage,
         why: GivenBack,
     ) {
-        if let GivenBack::Failed { credit, .. } = why {
+        if let GivenBack::Failed { credit, .. } = why
+            && !planted!("nack-credit-lost")
+        {
             self.add_credit(consumer, credit);
         }
         let is_unmatched = self.is_unmatched(key);
@@ -324,56 +331,44 @@ impl Home {
             GivenBack::Lost if is_unmatched => self.leave_unmatched(message),
             GivenBack::Lost if planted!("requeued-message-lost") => {}
             GivenBack::Lost => {
+                if planted!("delivery-count-lost") {
+                    message.deliveries = 0;
+                }
+                if queue.pending.has_next() && planted!("requeued-at-the-end") {
+                    queue.place(&mut message);
+                }
                 queue.pending.put_back(message);
                 self.rearm(key);
             }
             GivenBack::Failed { deliveries_max, delay_ms, .. } => {
                 message.failures = message.failures.saturating_add(1);
                 message.set_refused_by(consumer);
-                let failures = u32::from(message.failures);
+                let failures = u32::from(message.failures) - u32::from(planted!("max-deliveries-plus-one"));
                 if deliveries_max == 0 {
                     self.dead_letter(message, "rejected");
                 } else if message.failures_max != 0 && message.failures >= message.failures_max {
                     self.dead_letter(message, "max-exceptions");
-                } else if failures >= self.rules.deliveries_max.min(deliveries_max) {
+                } else if failures
+                    >= self.rules.deliveries_max.min(deliveries_max)
+                        + u32::from(planted!("one-delivery-more"))
+                {
                     self.dead_letter(message, "max-deliveries");
                 } else {
                     let first_ms = self.rules.delay_ms.max(delay_ms);
-                    let wait_ms = first_ms.saturating_mul(1 << (failures - 1).min(32)).min(DELAY_MAX_MS);
+                    let wait_ms =
+                        first_ms.saturating_mul(1 << failures.saturating_sub(1).min(32)).min(DELAY_MAX_MS);
+                    let wait_ms = if planted!("redelivery-at-once") { 0 } else { wait_ms };
+                    let wait_ms = if planted!("redelivered-early") { wait_ms / 2 } else { wait_ms };
                     queue.pending.delay(message, self.now_ms + wait_ms);
-                    self.rearm(key);
+                    if !planted!("redelivery-timer-lost") {
+                        self.rearm(key);
+                    }
                 }
             }
         }
         self.mark_ready(key);
         if self.queues.get(key).is_some_and(Queue::is_idle) {
             self.became_idle(key);
-        }
-    }
-
-    pub(super) fn expire(&mut self, key: QueueKey, message: OwnedMessage) {
-        self.counts.expired += 1;
-        if self.queues.get(key).is_some_and(Queue::is_dead_lettered) {
-            self.dead_letter(message, "expired");
-        } else {
-            self.forget(&message);
-        }
-    }
-
-    /// Sends a message to its dead-letter queue. Its old record is kept until it has one there.
-    fn dead_letter(&mut self, message: OwnedMessage, reason: &str) {
-        match message.as_dead_letter(reason) {
-            Some(mut dead) => {
-                dead.record = message.record;
-                self.counts.dead_lettered += 1;
-                if !planted!("dead-letter-lost") {
-                    self.effects.push(Effect::DeadLetter(dead));
-                }
-            }
-            None => {
-                self.counts.dropped += 1;
-                self.forget(&message);
-            }
         }
     }
 }

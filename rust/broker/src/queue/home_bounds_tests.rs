@@ -50,7 +50,7 @@ fn remaining_overdue_messages_do_not_precede_the_deadlines_of_other_queues() {
 
 #[test]
 fn the_memory_of_a_home_is_released_with_it() {
-    let before = held_bytes();
+    let before = held::bytes();
     let mut home = home();
     let queue = home.create(b"/queue/a", QueueKind::Work);
     let worker = home.create(b"#w", QueueKind::Worker);
@@ -73,13 +73,13 @@ fn the_memory_of_a_home_is_released_with_it() {
     home.dispatch(1);
     home.set_time(50);
     home.handle_due(queue); // others expire
-    assert!(held_bytes() > before + 5000);
+    assert!(held::bytes() > before + 5000);
     let is_letter = |effect: &&Effect| matches!(effect, Effect::DeadLetter(_));
     assert!(home.effects.iter().filter(is_letter).count() > 1 && home.effects.iter().any(is_delivery));
     assert!(home.effects.iter().any(|effect| matches!(effect, Effect::Unmatched(_))));
     assert!(home.queue(queue).is_some_and(|queue| queue.pending.len() > 0));
     drop(home);
-    assert_eq!(held_bytes(), before);
+    assert_eq!(held::bytes(), before);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn pending_messages_reach_a_new_pattern_in_portions() {
 
 #[test]
 fn a_full_queue_is_removed_in_portions() {
-    let before = held_bytes();
+    let before = held::bytes();
     let mut home = home();
     let queue = home.create(b"/queue/a", QueueKind::Work);
     (0..5000).for_each(|id| home.enqueue(queue, message("/queue/a", id, 1)));
@@ -171,7 +171,7 @@ fn a_full_queue_is_removed_in_portions() {
     let unmatched = take(&mut home.effects).into_iter().filter(|it| matches!(it, Effect::Unmatched(_)));
     assert_eq!((unmatched.count(), home.counts.dropped), (5000, 5000));
     drop(home);
-    assert_eq!(held_bytes(), before);
+    assert_eq!(held::bytes(), before);
 }
 
 #[test]

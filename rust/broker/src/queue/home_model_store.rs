@@ -77,11 +77,11 @@ proptest! {
         paces in any::<bool>(),
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let before = held_bytes();
+        let before = held::bytes();
         let mut world = World::new(homes, paces, ModelStore::Ledger(Ledger::default()));
         steps.into_iter().for_each(|step| world.run(step));
         world.finish();
-        prop_assert_eq!(held_bytes(), before);
+        prop_assert_eq!(held::bytes(), before);
     }
 
     #[test]
@@ -92,10 +92,10 @@ proptest! {
         window in 1..4_usize,
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let before = held_bytes();
+        let before = held::bytes();
         let mut world = World::new(homes, paces, ModelStore::Paging(PagingStore::new(seed, 60), window));
         steps.into_iter().for_each(|step| world.run(step));
         world.finish();
-        prop_assert_eq!(held_bytes(), before);
+        prop_assert_eq!(held::bytes(), before);
     }
 }

@@ -19,10 +19,10 @@ use stompica_proto::encode::Message;
 
 use super::*;
 use crate::collections::keyed::Key;
+use crate::held;
 use crate::ids::NO_RECORD;
 use crate::ids::ShardId;
 use crate::ids::Subscriber;
-use crate::message::held_bytes;
 use crate::queue::types::{Consumed, Delivery, Taker};
 use crate::store::Memory;
 use crate::store::paging_double::PagingStore;

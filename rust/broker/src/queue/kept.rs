@@ -75,10 +75,7 @@ impl Owners<'_> {
         let mut kept = Ok(());
         if set {
             match self.reserve_retained(message.destination()) {
-                Ok(reserved) => {
-                    self.queues.retained.reserve(-i64::from(reserved), 0);
-                    self.queues.retained.set(message);
-                }
+                Ok(is_reserved) => self.queues.retained.set(message, is_reserved),
                 Err(error) => kept = Err((error, describe(&message))),
             }
         } else {
@@ -101,11 +98,8 @@ impl Owners<'_> {
     /// `E-RETAINED-COUNT`.
     pub(super) fn reserve_retained(&mut self, name: &[u8]) -> Result<bool, ProtocolError> {
         let max = self.turn.config.max_retained;
-        let known = self.queues.retained.has(name);
-        if known || self.queues.retained.reserve(1, max) {
-            return Ok(!known);
-        }
-        Err(ProtocolError::new(Code::RetainedCount, format!("max_retained is {max}")))
+        let reserved = self.queues.retained.reserve_for(name, max);
+        reserved.ok_or_else(|| ProtocolError::new(Code::RetainedCount, format!("max_retained is {max}")))
     }
 
     /// Sets the timer for the next expiry, unless an earlier one is set.

@@ -20,10 +20,13 @@
 
 pub mod allowance;
 mod attach;
+#[cfg(any(test, simulated))]
+mod audit;
 mod congestion;
 pub mod consumer_state;
 pub mod consumer_states;
 mod consumers;
+mod dead_letters;
 mod dispatch;
 pub mod durable;
 pub(crate) mod enqueue;

@@ -51,9 +51,9 @@ const BULK: usize = 64;
 
 /// Notes to another shard.
 #[derive(Debug, Default)]
-struct Outgoing {
+pub(super) struct Outgoing {
     /// The notes.
-    list: Vec<Note>,
+    pub(super) list: Vec<Note>,
     /// A new list begins with room for this many notes, because to grow it step by step would copy each note several
     /// times: as many as the largest of the last lists had, up to [`EXPECTED_MAX`]. Its room is a power of two. Lists are
     /// freed by other threads, and the allocator keeps memory of this one for each size that it had.
@@ -81,13 +81,13 @@ pub struct Notes {
     /// The sending shard.
     own: ShardId,
     /// Notes to each other shard, in order.
-    outgoing: Vec<Outgoing>,
+    pub(super) outgoing: Vec<Outgoing>,
     /// The load of deliveries to each shard that is not counted yet, in [`Note::load`].
     deliveries: Vec<usize>,
     /// The number of reports that were added to `outgoing` since it was last taken.
     reports: usize,
     /// Items for this shard.
-    local: VecDeque<Local>,
+    pub(super) local: VecDeque<Local>,
 }
 
 impl Notes {

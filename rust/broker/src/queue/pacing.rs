@@ -31,13 +31,13 @@ const LEAD_MAX: i64 = 1000;
 #[derive(Debug, Default)]
 pub(super) struct Pacing {
     /// The shard of the home.
-    own: Option<ShardId>,
+    pub(super) own: Option<ShardId>,
     /// The number of the turn.
     turn: u64,
     /// A consumer without credit has got some in this turn.
     has_regained: bool,
     /// Consumers on the own shard, each with the turn in which its wait ends at the latest.
-    waiting: VecDeque<(u64, ConsumerKey)>,
+    pub(super) waiting: VecDeque<(u64, ConsumerKey)>,
 }
 
 impl Pacing {
@@ -67,7 +67,7 @@ impl Pacing {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lead {
     /// The number of consumers on the home's own shard.
-    own: u32,
+    pub(super) own: u32,
     /// The number of messages that they got beyond their share, in the unit of [`Queue::count_delivery`].
     ahead: i64,
     /// The time at which one of the others got a message last.

@@ -12,8 +12,9 @@ use std::mem::{size_of, take};
 
 use super::pending::Pending;
 use crate::collections::paged_deque::PagedDeque;
+use crate::held;
 use crate::ids::{NO_RECORD, RecordId};
-use crate::message::{self, OwnedMessage};
+use crate::message::OwnedMessage;
 
 /// Approximate memory of a stub while its message is requested, in bytes.
 const LOADING_BYTES: usize = size_of::<Stub>() + 16;
@@ -48,21 +49,21 @@ pub struct Stub {
 /// The part of a line before the newest messages.
 #[derive(Debug, Default)]
 pub struct Paged {
-    head: PagedDeque<OwnedMessage>,
-    head_bytes: usize,
+    pub(super) head: PagedDeque<OwnedMessage>,
+    pub(super) head_bytes: usize,
     /// Requested stubs by place. An expired one may have a higher place than some in `stubs`.
-    loading: BTreeMap<u64, Stub>,
-    loading_bytes: usize,
-    stubs: PagedDeque<Stub>,
+    pub(super) loading: BTreeMap<u64, Stub>,
+    pub(super) loading_bytes: usize,
+    pub(super) stubs: PagedDeque<Stub>,
     /// Stubs whose messages have expired; they are no longer in the line.
-    expired: VecDeque<Stub>,
+    pub(super) expired: VecDeque<Stub>,
     /// The bytes of stubs in the count of held bytes.
-    counted: i64,
+    pub(super) counted: i64,
 }
 
 impl Drop for Paged {
     fn drop(&mut self) {
-        message::count_bytes(-self.counted);
+        held::add(-self.counted);
     }
 }
 
@@ -90,12 +91,16 @@ impl Paged {
 
     /// Updates the count of held bytes.
     fn count(&mut self) {
-        let stubs = (self.stubs.capacity() + self.expired.capacity()) * size_of::<Stub>();
-        let held = (stubs + self.loading.len() * LOADING_BYTES) as i64;
+        let held = self.stub_bytes();
         if held != self.counted {
-            message::count_bytes(held - self.counted);
+            held::add(held - self.counted);
             self.counted = held;
         }
+    }
+
+    pub(super) fn stub_bytes(&self) -> i64 {
+        let stubs = (self.stubs.capacity() + self.expired.capacity()) * size_of::<Stub>();
+        (stubs + self.loading.len() * LOADING_BYTES) as i64
     }
 
     fn push_head(&mut self, message: OwnedMessage) {

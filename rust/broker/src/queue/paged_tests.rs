@@ -179,16 +179,16 @@ fn an_expired_message_that_is_loaded_stands_behind_one_that_was_placed_meanwhile
 
 #[test]
 fn everything_can_be_dropped_with_its_record_and_the_memory_is_given_back() {
-    let before = message::held_bytes();
+    let before = held::bytes();
     let mut pending = Pending::default();
     for seq in 1..=9 {
         let mut message = message(seq, if seq > 7 { 10 } else { 0 }, 1);
         message.record = 100 + seq;
         pending.push(message);
     }
-    let loaded = message::held_bytes();
+    let loaded = held::bytes();
     pending.page_out(WINDOW, usize::MAX, |message| message.record);
-    assert!(message::held_bytes() < loaded, "stubs occupy less");
+    assert!(held::bytes() < loaded, "stubs occupy less");
     pending.pop();
     assert_eq!(requests(&mut pending), [4]);
     pending.advance(10, 1, &mut Vec::new());
@@ -201,7 +201,7 @@ fn everything_can_be_dropped_with_its_record_and_the_memory_is_given_back() {
     drain(&mut other);
     requests(&mut other);
     drop((pending, other));
-    assert_eq!(message::held_bytes(), before);
+    assert_eq!(held::bytes(), before);
 }
 
 #[derive(Clone, Debug)]
@@ -400,10 +400,10 @@ proptest! {
 
     #[test]
     fn every_message_leaves_once_and_in_order_whatever_the_store_does(steps in prop::collection::vec(step(), 1..120)) {
-        let before = message::held_bytes();
+        let before = held::bytes();
         let mut model = Model::default();
         steps.into_iter().for_each(|step| model.run(step));
         model.finish();
-        prop_assert_eq!(message::held_bytes(), before);
+        prop_assert_eq!(held::bytes(), before);
     }
 }

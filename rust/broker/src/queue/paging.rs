@@ -18,7 +18,8 @@ use super::paged::Window;
 use super::types::{Effect, Queue};
 use super::{Owners, QueueKind};
 use crate::collections::spread::{Map, give_back};
-use crate::ids::{QueueKey, RecordId};
+use crate::door::planted;
+use crate::ids::{NO_RECORD, QueueKey, RecordId};
 use crate::log::Level;
 use crate::message::OwnedMessage;
 use crate::store::Unreadable;
@@ -91,8 +92,12 @@ impl Home {
     fn page_out_of(&mut self, key: QueueKey, messages_max: usize) -> usize {
         let pages = |queue: &&mut Queue| queue.kind != QueueKind::Worker && queue.picking.is_none();
         let Some(queue) = self.queues.get_mut(key).filter(pages) else { return 0 };
-        let (store, name) = (&mut self.store, &queue.name);
-        let page_out = |message: &OwnedMessage| store.page_out(name, message);
+        let (store, name, now_ms) = (&mut self.store, &queue.name, self.now_ms);
+        // An expired message is about to leave: it would be loaded again at once.
+        let page_out = |message: &OwnedMessage| match message.is_expired(now_ms) {
+            true => NO_RECORD,
+            false => store.page_out(name, message),
+        };
         let done = queue.pending.page_out(self.paging.window, messages_max, page_out);
         queue.is_special |= queue.pending.is_paged();
         done
@@ -151,7 +156,9 @@ impl Home {
             self.counts.dropped += 1;
             self.effects.push(Effect::Unreadable(key, record));
         }
-        self.mark_ready(key);
+        if !planted!("loaded-not-ready") {
+            self.mark_ready(key);
+        }
         if self.queues.get(key).is_some_and(Queue::is_idle) {
             self.became_idle(key);
         } else {
@@ -167,7 +174,7 @@ impl Home {
     }
 
     /// Sets the limits of the messages that stay loaded at the front of each queue.
-    #[cfg(test)]
+    #[cfg(any(test, simulated))]
     pub fn set_window(&mut self, messages: usize, bytes: usize) {
         self.paging.window = Window { messages, bytes };
     }

@@ -11,9 +11,9 @@ use super::super::stale::StaleCounts;
 use super::super::types::{Credit, Delivery, GivenBack, Progress, Refusal};
 use super::*;
 use crate::config::Config;
+use crate::held;
 use crate::ids::{ConsumerKey, ShardId};
 use crate::log::LogQueue;
-use crate::message::held_bytes;
 use crate::router::Router;
 use crate::store::Memory;
 use crate::store::paging_double::PagingStore;
@@ -145,14 +145,14 @@ fn a_queue_that_waits_for_the_store_does_not_stop_another_one() {
 
 #[test]
 fn a_long_queue_occupies_the_memory_of_its_window_and_its_stubs() {
-    let before = held_bytes();
+    let before = held::bytes();
     let mut world = World::new();
     let queue = world.home.create(b"/queue/a", QueueKind::Work);
     world.send(queue, 5000);
     let (loaded, size, bytes) =
-        (held_bytes() - before, world.queue(queue).size(), world.queue(queue).waiting_bytes());
+        (held::bytes() - before, world.queue(queue).size(), world.queue(queue).waiting_bytes());
     world.page_out();
-    assert!(held_bytes() - before < loaded / 3, "{} of {loaded} bytes", held_bytes() - before);
+    assert!(held::bytes() - before < loaded / 3, "{} of {loaded} bytes", held::bytes() - before);
     assert_eq!((world.queue(queue).size(), world.queue(queue).waiting_bytes()), (size, bytes));
     assert_eq!(world.home.stubs(), 5000 - WINDOW);
     world.home.attach(queue, subscriber(1), credit(7));
@@ -169,7 +169,7 @@ fn a_long_queue_occupies_the_memory_of_its_window_and_its_stubs() {
     assert!(world.store.requested_max() <= WINDOW);
     assert!(world.store.bodies().is_empty(), "the store holds nothing any more");
     drop(world);
-    assert_eq!(held_bytes(), before);
+    assert_eq!(held::bytes(), before);
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn many_loaded_messages_are_taken_in_portions_without_another_event() {
 #[test]
 fn what_arrives_for_a_queue_that_is_gone_is_dropped() {
     for with_damage in [false, true] {
-        let before = held_bytes();
+        let before = held::bytes();
         let mut world = World::new();
         let queue = world.home.create(b"/queue/a", QueueKind::Durable { shared: false });
         world.send(queue, 20);
@@ -306,7 +306,7 @@ fn what_arrives_for_a_queue_that_is_gone_is_dropped() {
         assert!(!world.home.effects.iter().any(is_unreadable));
         assert!(world.store.bodies().iter().all(|body| body.parse::<usize>().is_ok_and(|it| it < WINDOW)));
         drop(world);
-        assert_eq!(held_bytes(), before);
+        assert_eq!(held::bytes(), before);
     }
 }
 
@@ -339,6 +339,23 @@ fn stubs_that_expire_are_forgotten_or_loaded_for_their_dead_letter_queue() {
         assert!(bodies(&world.consume()).into_iter().eq((0..20).step_by(2)));
         assert!(world.store.bodies().is_empty());
     }
+}
+
+#[test]
+fn an_expired_message_that_is_loaded_is_not_paged_out_again() {
+    let mut world = World::new();
+    let queue = world.home.create(b"/queue/a", QueueKind::Work);
+    world.send(queue, WINDOW);
+    world.send_one(queue, 50);
+    world.page_out();
+    world.home.set_time(50);
+    world.home.handle_due(queue);
+    assert_eq!(world.home.requested(), 1);
+    world.home.take_loaded();
+    world.home.enqueue(queue, message("new"));
+    world.home.page_out();
+    world.home.handle_due(queue);
+    assert_eq!((world.home.requested(), world.home.counts.expired, world.home.stubs()), (0, 1, 1));
 }
 
 #[test]

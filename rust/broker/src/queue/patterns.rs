@@ -17,12 +17,12 @@ use crate::ids::{ConsumerKey, PatternKey, QueueKey};
 use crate::message::DEAD_LETTERS;
 
 /// The approximate memory of a pattern besides its text, most of it in the tree.
-const PATTERN_BYTES: usize = 512;
+pub(super) const PATTERN_BYTES: usize = 512;
 
 /// One pattern.
 #[derive(Debug)]
 pub(super) struct Pattern {
-    text: Box<[u8]>,
+    pub(super) text: Box<[u8]>,
     pub(super) consumers: u32,
     /// Consumers that may have credit, in turn. A consumer that was found without credit is not in it.
     pub(super) ring: VecDeque<ConsumerKey>,
@@ -35,13 +35,13 @@ pub(super) struct Pattern {
 /// All patterns of a home.
 #[derive(Debug)]
 pub(super) struct Patterns {
-    all: Keyed<Pattern>,
-    by_text: Spread<PatternKey>,
+    pub(super) all: Keyed<Pattern>,
+    pub(super) by_text: Spread<PatternKey>,
     hasher: crate::door::HashState,
     tree: Tree,
     /// It changes whenever a pattern is added or removed.
     pub(super) generation: u64,
-    text_bytes: usize,
+    pub(super) text_bytes: usize,
     found: Vec<u32>,
 }
 

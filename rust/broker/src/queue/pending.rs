@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::paged::Paged;
 use crate::collections::paged_deque::PagedDeque;
+use crate::door::planted;
 use crate::message::OwnedMessage;
 
 /// The visits that the growth of a list counts as.
@@ -22,7 +23,7 @@ pub struct Pending {
     pub(super) fresh: PagedDeque<OwnedMessage>,
     pub(super) returned: BTreeMap<u64, OwnedMessage>,
     /// Delayed messages by the time of the next check: the end of the delay, or the expiry.
-    delayed: BTreeMap<(u64, u64), OwnedMessage>,
+    pub(super) delayed: BTreeMap<(u64, u64), OwnedMessage>,
     /// The expiry of each message, except those in `delayed`.
     pub(super) expiring: BTreeSet<(u64, u64)>,
     pub(super) bytes: usize,
@@ -90,7 +91,7 @@ impl Pending {
 
     pub(super) fn note(&mut self, message: &OwnedMessage) {
         self.bytes += message.size();
-        if message.expires_ms != 0 {
+        if message.expires_ms != 0 && !planted!("expiry-not-checked") {
             self.expiring.insert((message.expires_ms, message.seq));
         }
     }

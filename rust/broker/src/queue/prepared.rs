@@ -13,6 +13,7 @@ use stompica_proto::encode::Offender;
 use super::Owners;
 use super::mail::{AnswerNote, Placed, Places, Reservation, Reservations};
 use crate::collections::paged_deque::PagedDeque;
+use crate::door::planted;
 use crate::ids::ShardId;
 use crate::requester::Requester;
 use crate::turn::jobs::Job;
@@ -67,8 +68,8 @@ impl Owners<'_> {
         }
     }
 
-    /// Adds the messages of a decided transaction at their reserved places. Messages to worker topics and temporary
-    /// queues have no reserved places and are added at the end.
+    /// Adds the messages of a decided transaction at their reserved places. Messages to worker topics, and to temporary
+    /// queues that were gone already, have no reserved places and are added at the end.
     pub(super) fn place_prepared(
         &mut self,
         name: Prepared,
@@ -131,6 +132,13 @@ impl Owners<'_> {
         outcome: Result<(), ProtocolError>,
     ) {
         let places: Places = prepared.reservations.iter().map(|it| it.first).collect();
+        if outcome.is_ok() && planted!("reservation-released-early") {
+            for it in prepared.reservations.iter() {
+                it.queue
+                    .into_iter()
+                    .for_each(|queue| self.queues.home.release(queue, it.first, it.count, it.bytes));
+            }
+        }
         self.queues.prepared.insert(name, prepared);
         match outcome {
             Ok(()) => {
@@ -188,16 +196,14 @@ impl Owners<'_> {
             match (retain, reservation) {
                 (Some(false), _) => _ = self.queues.retained.remove(message.destination()),
                 (Some(true), reservation) => {
-                    // It is set before its reservation is released, so that no other retained message can take the
-                    // room.
-                    self.queues.retained.set(message);
-                    if reservation.is_some_and(|reservation| std::mem::take(&mut reservation.reserved)) {
-                        self.queues.retained.reserve(-1, 0);
-                    }
+                    let take = |reservation: &mut Reservation| std::mem::take(&mut reservation.reserved);
+                    self.queues.retained.set(message, reservation.is_some_and(take));
                 }
                 (None, Some(Reservation { queue: Some(queue), first, placed, .. })) => {
                     self.queues.home.enqueue_at(*queue, message, *first + *placed);
-                    *placed += 1;
+                    if !planted!("commit-at-one-place") {
+                        *placed += 1;
+                    }
                 }
                 (None, _) => self.enqueue_for(message, None),
             }
@@ -217,7 +223,7 @@ impl Owners<'_> {
                 continue;
             }
             match reservation.queue {
-                None => _ = self.queues.retained.reserve(-1, 0),
+                None => self.queues.retained.release(),
                 Some(queue) => {
                     self.queues.home.release(queue, reservation.first, reservation.count, reservation.bytes);
                     if undo && reservation.created {

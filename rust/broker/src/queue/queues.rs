@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use super::consumer_states::ConsumerStates;
 use super::durable::Binding;
@@ -16,6 +15,7 @@ use super::revival::Revival;
 use super::stale::{Stale, StaleCounts};
 use crate::collections::spread::Map;
 use crate::config::Config;
+use crate::door::sync::AtomicUsize;
 use crate::ids::{QueueKey, ShardId, Subscriber};
 use crate::store::Store;
 

@@ -258,13 +258,13 @@ mod tests {
     fn windows_have_retained_messages_by_name_then_stale_ones_by_arrival() {
         let mut history = History::new();
         for at in 0..100_u8 {
-            history.retained.set(message(format!("/t/{at:03}").as_bytes(), &[at]));
+            history.retained.set(message(format!("/t/{at:03}").as_bytes(), &[at]), false);
         }
         for (at, name) in [(201_u8, b"/t/z"), (202, b"/t/a"), (203, b"/t/z")] {
             _ = history.stale.hold(message(name, &[at]), 10);
         }
-        history.retained.set(message(b"/t/no", b"!"));
-        history.retained.set(message(b"/u", b"!"));
+        history.retained.set(message(b"/t/no", b"!"), false);
+        history.retained.set(message(b"/u", b"!"), false);
         let mut replay = Replay::new((*b"/t/>").into(), Some(3), NOBODY, None);
         assert_eq!(history.window(&mut replay), (vec![], false), "no window is open");
         replay.open();
@@ -281,7 +281,7 @@ mod tests {
     fn a_plain_name_gets_its_messages_without_visits_to_other_names() {
         let mut history = History::new();
         for name in [&b"/t"[..], b"/t/a", b"/t/b"] {
-            history.retained.set(message(name, name));
+            history.retained.set(message(name, name), false);
         }
         let mut replay = Replay::new((*b"/t/a").into(), None, NOBODY, None);
         replay.open();
@@ -319,7 +319,7 @@ mod tests {
             let name = [b'/', b't', b'/', number];
             let mut value = message(&name, &[number]);
             value.expires_ms = expires_ms;
-            history.retained.set(value);
+            history.retained.set(value, false);
             let mut stale = message(&name, &[number + 10]);
             stale.expires_ms = expires_ms.max(5);
             _ = history.stale.hold(stale, 10);
@@ -340,14 +340,14 @@ mod tests {
         let mut history = History::new();
         let body = vec![b'x'; WINDOW_BYTES];
         for name in [b"/t/a", b"/t/b"] {
-            history.retained.set(message(name, &body));
+            history.retained.set(message(name, &body), false);
         }
-        let before = crate::message::held_bytes();
+        let before = crate::held::bytes();
         let mut replay = Replay::new((*b"/t/>").into(), Some(3), NOBODY, None);
         replay.open();
         let (first, _) = history.step(&mut replay, 100);
         assert!(matches!(first, Step::Send(..)));
-        assert!(crate::message::held_bytes() < before + 1000, "its bytes are in memory once");
+        assert!(crate::held::bytes() < before + 1000, "its bytes are in memory once");
         assert!(matches!(history.step(&mut replay, 100).0, Step::Pause));
     }
 }

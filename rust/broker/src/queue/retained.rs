@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::replay::{Cursor, Search, Visits};
+use crate::door::planted_in_loom;
+use crate::door::sync::{AtomicUsize, Ordering};
 use crate::message::OwnedMessage;
 use crate::text::Text;
 
 /// The retained messages of one home, by destination.
 #[derive(Debug)]
 pub struct Retained {
-    by_name: BTreeMap<Text, OwnedMessage>,
-    expiring: BTreeSet<(u64, Text)>,
+    pub(super) by_name: BTreeMap<Text, OwnedMessage>,
+    pub(super) expiring: BTreeSet<(u64, Text)>,
     /// The number of retained messages in the whole broker, for `max_retained`.
     count: Arc<AtomicUsize>,
 }
@@ -36,25 +37,38 @@ impl Retained {
         self.by_name.contains_key(name)
     }
 
-    /// Reserves room for this many messages, or (negative) releases it. Returns false, without a change, if there would
-    /// be more than `messages_max`.
-    pub fn reserve(&mut self, count: i64, messages_max: usize) -> bool {
-        if count <= 0 {
-            self.count.fetch_sub(count.unsigned_abs() as usize, Ordering::Relaxed);
-            return true;
+    /// Reserves room for the message of a destination, unless it has one, which the new one replaces. Returns whether
+    /// room was reserved; `None`: `messages_max` is reached.
+    pub fn reserve_for(&mut self, name: &[u8], messages_max: usize) -> Option<bool> {
+        if self.has(name) {
+            return Some(false);
         }
-        let before = self.count.fetch_add(count as usize, Ordering::Relaxed);
-        let fits = before + count as usize <= messages_max;
-        if !fits {
-            self.count.fetch_sub(count as usize, Ordering::Relaxed);
+        if planted_in_loom!("room-checked-before") {
+            let fits = self.count() < messages_max;
+            return fits.then(|| self.count.fetch_add(1, Ordering::Relaxed)).map(|_| true);
         }
-        fits
+        // One step: a count that is taken back would make another home refuse what fits.
+        let reserve = |count| (count < messages_max).then_some(count + 1);
+        self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve).ok().map(|_| true)
     }
 
-    /// Sets the retained message of its destination.
-    pub fn set(&mut self, message: OwnedMessage) {
-        self.remove(message.destination());
-        self.count.fetch_add(1, Ordering::Relaxed);
+    /// Releases room for one message.
+    pub fn release(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Sets the retained message of its destination, in the room that was reserved for it, or in place of the one that
+    /// it replaces: in between, no other home can take the room.
+    pub fn set(&mut self, message: OwnedMessage, is_reserved: bool) {
+        if planted_in_loom!("room-given-up-meanwhile") {
+            self.remove(message.destination());
+        }
+        match (self.take_out(message.destination()), is_reserved) {
+            (true, true) => self.release(),
+            // The message that it was to replace is gone.
+            (false, false) => _ = self.count.fetch_add(1, Ordering::Relaxed),
+            _ => {}
+        }
         let name: Text = message.destination().into();
         let message = message.as_retained();
         if message.expires_ms != 0 {
@@ -65,8 +79,16 @@ impl Retained {
 
     /// Removes the retained message of a destination. Returns whether there was one.
     pub fn remove(&mut self, name: &[u8]) -> bool {
+        let was_there = self.take_out(name);
+        if was_there {
+            self.release();
+        }
+        was_there
+    }
+
+    /// Removes a message that stays counted.
+    fn take_out(&mut self, name: &[u8]) -> bool {
         let Some(message) = self.by_name.remove(name) else { return false };
-        self.count.fetch_sub(1, Ordering::Relaxed);
         if message.expires_ms != 0 {
             self.expiring.remove(&(message.expires_ms, name.into()));
         }
@@ -137,9 +159,9 @@ mod tests {
     #[test]
     fn a_retained_message_stays_until_it_is_removed_or_expires() {
         let mut retained = Retained::new(Arc::default());
-        retained.set(message(b"/t/a", b"1", 5));
-        retained.set(message(b"/t/b", b"2", 0));
-        retained.set(message(b"/t/a", b"4", 7));
+        retained.set(message(b"/t/a", b"1", 5), false);
+        retained.set(message(b"/t/b", b"2", 0), false);
+        retained.set(message(b"/t/a", b"4", 7), false);
         assert_eq!(
             (retained.count.load(Ordering::Relaxed), retained.has(b"/t/a"), retained.has(b"/u")),
             (2, true, false)

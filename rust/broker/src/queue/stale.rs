@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::replay::{Cursor, Search, Visits};
 use super::types::FIRST_SEQ;
+use crate::door::planted_in_loom;
+use crate::door::sync::{AtomicU64, AtomicUsize, Ordering};
 use crate::ids::{NOBODY, ShardId};
 use crate::message::OwnedMessage;
 use crate::text::Text;
@@ -49,9 +50,9 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Stale {
     home: ShardId,
-    by_arrival: BTreeMap<u64, OwnedMessage>,
-    by_name: BTreeMap<Text, BTreeSet<u64>>,
-    expiring: BTreeSet<(u64, u64)>,
+    pub(super) by_arrival: BTreeMap<u64, OwnedMessage>,
+    pub(super) by_name: BTreeMap<Text, BTreeSet<u64>>,
+    pub(super) expiring: BTreeSet<(u64, u64)>,
     counts: Arc<StaleCounts>,
     /// The last arrival number that was assigned here.
     last: u64,
@@ -86,7 +87,12 @@ impl Stale {
             old if old != 0 && !self.by_arrival.contains_key(&old) => old,
             _ => self.next_arrival(),
         };
-        self.counts.arrivals.fetch_max(arrival, Ordering::Relaxed);
+        if planted_in_loom!("arrival-torn") {
+            let last = self.counts.arrivals.load(Ordering::Relaxed).max(arrival);
+            self.counts.arrivals.store(last, Ordering::Relaxed);
+        } else {
+            self.counts.arrivals.fetch_max(arrival, Ordering::Relaxed);
+        }
         self.by_name.entry(message.destination().into()).or_default().insert(arrival);
         self.expiring.insert((message.expires_ms, arrival));
         self.by_arrival.insert(arrival, message);

@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 use smallvec::SmallVec;
 
 use crate::collections::paged_deque::PagedDeque;
+use crate::held;
 use crate::ids::ShardId;
 use crate::ids::{ConsumerKey, QueueKey};
-use crate::message::{self, OwnedMessage};
+use crate::message::OwnedMessage;
 
 /// The origin of a message in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +25,13 @@ pub struct Origin {
 }
 
 #[derive(Debug)]
-struct Entry {
-    number: u64,
+pub(super) struct Entry {
+    pub(super) number: u64,
     /// Hash of the `message-id`, by which STOMP 1.1 acknowledges; 0 in other versions.
-    id_hash: u64,
+    pub(super) id_hash: u64,
     delivered_ms: u64,
-    origin: Origin,
-    message: OwnedMessage,
+    pub(super) origin: Origin,
+    pub(super) message: OwnedMessage,
 }
 
 impl Entry {
@@ -58,16 +59,16 @@ pub type TakenOnes = SmallVec<[Taken; 1]>;
 /// The unacknowledged deliveries of one subscription.
 #[derive(Debug, Default)]
 pub struct Unacked {
-    entries: PagedDeque<Entry>,
+    pub(super) entries: PagedDeque<Entry>,
     /// Hashes of `message-id`s with the delivery numbers, only for STOMP 1.1.
-    by_id: BTreeSet<(u64, u64)>,
+    pub(super) by_id: BTreeSet<(u64, u64)>,
     /// The bytes that are counted as held, besides the messages.
-    counted: i64,
+    pub(super) counted: i64,
 }
 
 impl Drop for Unacked {
     fn drop(&mut self) {
-        message::count_bytes(-self.counted);
+        held::add(-self.counted);
     }
 }
 
@@ -91,13 +92,18 @@ impl Unacked {
     /// is rounded down, so that the thread's count is seldom accessed.
     #[inline]
     fn count(&mut self) {
-        let tables = size_of::<Entry>() * self.entries.capacity() + HASH_BYTES * self.by_id.len();
-        let live = self.len() - self.len() % COUNTED_TOGETHER;
-        let held = tables.saturating_sub(size_of::<OwnedMessage>() * live) as i64;
+        let held = self.table_bytes();
         if held != self.counted {
-            message::count_bytes(held - self.counted);
+            held::add(held - self.counted);
             self.counted = held;
         }
+    }
+
+    #[inline]
+    pub(super) fn table_bytes(&self) -> i64 {
+        let tables = size_of::<Entry>() * self.entries.capacity() + HASH_BYTES * self.by_id.len();
+        let live = self.len() - self.len() % COUNTED_TOGETHER;
+        tables.saturating_sub(size_of::<OwnedMessage>() * live) as i64
     }
 
     /// Whether the delivery with this number is unacknowledged.
@@ -111,6 +117,12 @@ impl Unacked {
     #[must_use]
     pub fn number_of(&self, id_hash: u64) -> Option<u64> {
         self.by_id.range((id_hash, 0)..=(id_hash, u64::MAX)).next().map(|(_, number)| *number)
+    }
+
+    /// The hash of the `message-id` of an unacknowledged delivery.
+    #[must_use]
+    pub fn id_hash_of(&self, number: u64) -> Option<u64> {
+        self.entries.get_key(&number, Entry::number).map(|entry| entry.id_hash)
     }
 
     /// The number of deliveries.
@@ -196,6 +208,7 @@ mod tests {
         assert_eq!(unacked.take(7).map(|taken| taken.number), Some(7));
         assert!(unacked.take(7).is_none() && unacked.take(4).is_none() && unacked.take(10).is_none());
         assert_eq!((unacked.number_of(1006), unacked.number_of(1007)), (Some(6), None));
+        assert_eq!((unacked.id_hash_of(6), unacked.id_hash_of(7)), (Some(1006), None));
         let through: Vec<u64> =
             unacked.take_through(8, usize::MAX).iter().map(|taken| taken.number).collect();
         assert_eq!((through, unacked.len(), unacked.oldest()), (vec![5, 6, 8], 1, Some((9, 9))));
@@ -205,17 +218,17 @@ mod tests {
 
     #[test]
     fn a_message_id_is_indexed_until_its_delivery_is_removed() {
-        let before = message::held_bytes();
+        let before = held::bytes();
         let mut unacked = filled(0..60_000);
         assert_eq!((unacked.by_id.len(), unacked.number_of(1000 + 59_999)), (60_000, Some(59_999)));
         assert!(unacked.take(59_999).is_some() && unacked.number_of(1000 + 59_999).is_none());
         let tables = 60_000 * (size_of::<Entry>() + HASH_BYTES) as i64;
-        assert!(message::held_bytes() - before >= tables, "its tables are counted");
+        assert!(held::bytes() - before >= tables, "its tables are counted");
         assert_eq!((unacked.take_through(29_999, usize::MAX).len(), unacked.by_id.len()), (30_000, 29_999));
         assert!(unacked.newest(2).iter().copied().eq([59_997, 59_998].map(|number| (number, 1000 + number))));
         assert_eq!((std::iter::from_fn(|| unacked.pop()).count(), unacked.by_id.len()), (29_999, 0));
         drop(unacked);
-        assert_eq!(message::held_bytes(), before);
+        assert_eq!(held::bytes(), before);
     }
 
     #[test]

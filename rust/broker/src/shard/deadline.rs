@@ -4,6 +4,7 @@ use super::Shard;
 use crate::connection::conn::Conn;
 use crate::connection::deadline::Overdue;
 use crate::connection::pausing::Question;
+use crate::door::planted;
 use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, NOBODY};
 use crate::queue::consumer_state::Retries;
@@ -52,7 +53,9 @@ impl Shard {
             Some(_) => self.refuse_publisher(key),
             None => {}
         }
-        self.connections.rearm(&mut self.turn, key);
+        if !planted!("deadline-not-renewed") {
+            self.connections.rearm(&mut self.turn, key);
+        }
     }
 
     /// Takes back deliveries that were not acknowledged within `ack_timeout`.
@@ -79,6 +82,9 @@ impl Shard {
                 break;
             }
             late.extend(consumer.unacked.take(number));
+            if planted!("timeout-not-counted") {
+                late.last_mut().into_iter().for_each(|taken| taken.message.deliveries -= 1);
+            }
         }
         self.queues.home.visited += late.len(); // counted by the caller
         self.turn.counters.timed_out += late.len() as u64;

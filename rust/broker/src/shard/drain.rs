@@ -12,12 +12,11 @@
 //! room, which counts as not received; after three quarters, all others, even with undelivered messages. When `drain`
 //! runs out, the remaining ones are cut off and counted in the log.
 
-use std::sync::atomic::Ordering;
-
 use super::Shard;
 use crate::connection::closing::GOING_AWAY;
 use crate::connection::conn::Conn;
 use crate::connection::pausing::Pause;
+use crate::door::sync::Ordering;
 use crate::ids::ShardId;
 use crate::log::Level;
 use crate::mail::mailbox::Mail;

@@ -12,6 +12,7 @@ use crate::connection::conn::Transport;
 use crate::connection::flow::Flow;
 use crate::connection::input::{Decoding, offender_in};
 use crate::connection::transfer::{Progress, Read};
+use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::log::Level;
 use crate::report::stages::Stage;
@@ -80,12 +81,17 @@ impl Shard {
         self.connections.read_buffer = buffer;
     }
 
+    /// Its callers call [`Connections::end_if_done`](crate::connection::Connections::end_if_done) then.
     fn consume(&mut self, key: ConnKey, bytes: &mut [u8]) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
+        conn.input.is_being_decoded = true;
         match conn.protocol.transport {
             Transport::Unknown | Transport::Http => self.consume_first(key, bytes),
             Transport::Stomp => self.consume_stomp(key, bytes),
             Transport::WebSocket(_) => self.consume_websocket(key, bytes),
+        }
+        if let Some(conn) = self.connections.table.get_mut(key) {
+            conn.input.is_being_decoded = false;
         }
     }
 
@@ -144,7 +150,7 @@ impl Shard {
         let mut command = self.command();
         while at < input.len() {
             let Some(conn) = command.connections.table.get_mut(key) else { break };
-            if !conn.life.is_open() || conn.life.ending {
+            if !conn.life.is_open() || (conn.life.ending && !planted!("frames-after-error")) {
                 at = input.len();
                 break;
             }
@@ -224,7 +230,7 @@ impl Shard {
     /// Decodes kept input followed by `bytes`; keeps the part that cannot be handled now.
     pub(super) fn consume_websocket(&mut self, key: ConnKey, bytes: &mut [u8]) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
-        if !conn.input.bytes.is_empty() {
+        if !conn.input.bytes.is_empty() && !planted!("websocket-rest-left") {
             self.consume_stomp(key, &[]);
         }
         let Some(state) = self.connections.table.get_mut(key).and_then(|conn| conn.websocket()) else {
@@ -260,6 +266,8 @@ impl Shard {
             if state.peer_code.is_some() {
                 return bytes.len();
             }
+            let is_forgotten = planted!("fragments-unlimited") && state.decoder.is_mid_message();
+            let bytes_max = if is_forgotten { usize::MAX } else { bytes_max };
             match state.decoder.decode(&mut bytes[at..], bytes_max) {
                 Ok((event, consumed)) => {
                     self.turn.budget.look(consumed);
@@ -270,7 +278,11 @@ impl Shard {
                 }
                 Err(error) => {
                     self.turn.counters.errors += 1;
-                    self.connections.begin_close(&mut self.turn, key, error.close_code, &error.detail);
+                    // If an earlier frame ends the connection, its answers are still to come.
+                    let is_ending = self.connections.table.get(key).is_some_and(|conn| conn.life.ending);
+                    if !is_ending {
+                        self.connections.begin_close(&mut self.turn, key, error.close_code, &error.detail);
+                    }
                     return bytes.len();
                 }
             }
@@ -284,12 +296,12 @@ impl Shard {
     /// some of its members.
     pub(super) fn flush(&mut self) {
         for key in self.connections.take_dirty() {
-            let Progress { may_settle, has_deferred, pulls, was_full } =
+            let Progress { consumes, may_settle, has_deferred, pulls, was_full } =
                 self.connections.flush_one(&mut self.turn, key);
             if may_settle {
                 self.delivery().note_written(key); // written messages are consumed before the connection may end
             }
-            if has_deferred {
+            if has_deferred && !planted!("deferred-not-resumed") {
                 self.delivery().note_room(key);
             }
             if pulls {
@@ -297,6 +309,9 @@ impl Shard {
             }
             if was_full {
                 self.delivery().note_progress(key);
+            }
+            if consumes && !planted!("pending-writes-uncounted") {
+                self.connections.count_input(&self.turn, key); // deliveries were added, or have left
             }
         }
     }
@@ -336,7 +351,9 @@ impl Shard {
         let frames = self.delivery().cut_unsent(key);
         if let Some(conn) = self.connections.table.get_mut(key) {
             conn.answers.clear(); // RECEIPTs of earlier frames may have been cut, so no later one must be sent
+            conn.life.ending &= planted!("slow-end-silent"); // an ERROR or a RECEIPT with which it was about to end is among them
         }
+        self.connections.count_input(&self.turn, key);
         self.turn.counters.slow_consumers += 1;
         self.connections.log(&self.turn, Level::Warn, key, || {
             format!("slow consumer cut off: {bytes} bytes waited, {frames} frames are lost to it")

@@ -27,7 +27,7 @@ impl Shard {
     pub(super) fn take_mail(&mut self) {
         let newest = self.router.newest_subscription();
         self.peers.incoming.refill(&self.shared.mailboxes[usize::from(self.turn.id.0)], newest);
-        while let Some(next) = self.peers.incoming.next() {
+        while let Some(next) = self.peers.incoming.take_next() {
             match next {
                 Next::Notes(notes) => self.read_notes(notes),
                 Next::Mail(mail) => {
@@ -119,7 +119,7 @@ impl Shard {
             Mail::Drain => self.begin_draining(),
             Mail::Stop => self.stopped = true,
             Mail::Reload(config) => self.reload(config),
-            #[cfg(test)]
+            #[cfg(any(test, loom))]
             Mail::Panic => panic!("a test requested this panic"),
             // The caller may have given up waiting.
             Mail::Connections(reply) => _ = reply.send(self.connection_infos()),

@@ -5,11 +5,12 @@
 use std::time::Duration;
 
 use super::Shard;
+use crate::door::planted;
 
 /// The interval at which a shard that waits for memory checks again.
 const MEMORY_POLL: Duration = Duration::from_millis(10);
-/// Memory is returned to the system once usage is this many bytes below its peak…
-const RECLAIM_BYTES: i64 = 16 << 20;
+/// Memory is returned to the system once usage is this many bytes below its peak (fewer in the simulator, whose runs are small)…
+const RECLAIM_BYTES: i64 = if cfg!(simulated) { 64 << 10 } else { 16 << 20 };
 /// …for this long: memory that the next burst needs is better kept.
 const RECLAIM_MS: u64 = 2000;
 
@@ -44,7 +45,7 @@ impl Shard {
         if unused < RECLAIM_BYTES {
             memory.next_reclaim_ms = self.turn.now_ms + RECLAIM_MS;
             memory.recent_peak = held;
-        } else if !self.has_work() {
+        } else if !self.has_work() || planted!("reclaim-while-busy") {
             self.memory.peak = held;
             (self.shared.reclaim)();
         }

@@ -13,6 +13,8 @@
 //! range](crate::connection::pending_range) and the [pending copies](crate::connection::pending_copies) are distributed;
 //! readiness is remembered until a read or write finds the socket drained.
 
+#[cfg(any(test, simulated))]
+mod audit;
 mod deadline;
 mod drain;
 mod io;
@@ -37,7 +39,7 @@ use crate::connection::acceptor::Acceptor;
 use crate::connection::listener::Listener;
 use crate::delivery::Deliveries;
 use crate::diag::inquiries::Diagnostics;
-use crate::door::{Events, Instant, Poll, Token};
+use crate::door::{Events, Instant, Poll, Token, planted};
 use crate::ids::ShardId;
 use crate::mail::peers::Peers;
 pub use crate::mail::shared::Shared;
@@ -128,7 +130,7 @@ impl Shard {
 
     /// Whether there is work without an event.
     pub(crate) fn has_work(&self) -> bool {
-        !self.connections.undrained.is_empty()
+        (!self.connections.undrained.is_empty() && !planted!("sleeps-with-input"))
             || !self.connections.dirty.is_empty()
             || !self.connections.paced.is_empty()
             || !self.connections.newly_full.is_empty()
@@ -164,11 +166,12 @@ impl Shard {
     }
 
     fn ms_at(&self, at: Instant) -> u64 {
-        self.shared.clock.ms_at(at)
+        self.shared.clock.ms_at(at, self.turn.ahead_ms)
     }
 
     fn turn(&mut self, events: &Events) {
         let began_at = Instant::now();
+        self.turn.ahead_ms = self.shared.clock.ahead_ms();
         self.turn.now_ms = self.ms_at(began_at);
         self.turn.number += 1;
         let began = self.turn.stages.begin(Stage::Turn);

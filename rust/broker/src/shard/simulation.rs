@@ -107,6 +107,7 @@ impl Shard {
             .queues
             .extend(self.queues.home.iter().map(|queue| String::from_utf8_lossy(&queue.name).into_owned()));
         snapshot.queued += self.queues.home.iter().map(|queue| queue.size()).sum::<u64>();
+        snapshot.kept = self.queues.stale.everywhere() + self.queues.retained.count(); // of all shards
         snapshot.unanswered += self.unanswered();
         snapshot.timers += self.turn.timers.len();
     }

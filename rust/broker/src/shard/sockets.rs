@@ -1,12 +1,11 @@
 //! Registers the readiness of sockets, accepts connections, which the first shard distributes in turns, and removes
 //! those that end.
 
-use std::sync::atomic::Ordering;
-
 use super::{LISTENER, Shard, WAKER};
 use crate::connection::conn::Phase;
 use crate::connection::listener::{Accept, Listener};
-use crate::door::Events;
+use crate::door::sync::Ordering;
+use crate::door::{Events, planted};
 use crate::ids::ConnKey;
 use crate::log::Level;
 use crate::mail::mailbox::{Accepted, Mail};
@@ -126,7 +125,7 @@ impl Shard {
         let refused = conn.life.refused;
         self.command().discard_transactions(conn.transactions.take());
         drop(conn);
-        if refused {
+        if refused && !planted!("refused-not-counted-down") {
             if let Some(listener) = &mut self.acceptor.listener {
                 listener.refused_closed();
             }

@@ -152,6 +152,39 @@ fn deliveries_of_an_unfinished_ack_do_not_time_out() {
     assert_eq!(fixture.next_consumer(), [0; 0]);
 }
 
+/// STOMP 1.1 acknowledges by message-id, which a redelivered message keeps: an ACK that comes too late must not cover
+/// what was delivered between the two deliveries.
+#[test]
+fn a_late_ack_of_a_redelivered_message_covers_only_that_message_in_1_1() {
+    let config =
+        Config { writers: 1, redelivery_delay: Duration::ZERO, ack_timeout_ms: 1000, ..Config::default() };
+    let mut broker = SimulatedBroker::new(config).expect("polls");
+    let mut holder = broker.connect(0).expect("sockets");
+    holder.write_all(b"CONNECT\naccept-version:1.1\nhost:h\n\n\0").expect("room");
+    holder.write_all(SUBSCRIBE).expect("room");
+    holder.write_all(b"SEND\ndestination:/queue/a\n\n1\0").expect("room");
+    broker.run_until_idle();
+    let text = read(&mut holder);
+    let id = text.lines().find_map(|line| line.strip_prefix("message-id:")).expect("it").to_owned();
+    broker.advance_ms(600);
+    holder.write_all(b"SEND\ndestination:/queue/a\n\n2\0").expect("room");
+    broker.run_until_idle();
+    broker.advance_ms(500); // the first message is delivered again, behind the second one
+    broker.run_until_idle();
+    assert_eq!(numbers(&read(&mut holder)), [2, 1]);
+    let ack = format!("ACK\nmessage-id:{id}\nsubscription:0\nreceipt:r\n\n\0");
+    holder.write_all(ack.as_bytes()).expect("room");
+    broker.run_until_idle();
+    assert!(read(&mut holder).contains("receipt-id:r"));
+    let mut next = broker.connect(0).expect("sockets");
+    drop(holder);
+    next.write_all(&[CONNECT, SUBSCRIBE].concat()).expect("room");
+    broker.run_until_idle();
+    broker.advance_ms(1000);
+    broker.run_until_idle();
+    assert!(numbers(&read(&mut next)).contains(&2), "nobody has acknowledged it");
+}
+
 #[test]
 fn a_commit_of_an_ack_of_very_many_deliveries_takes_several_turns() {
     let mut fixture = Fixture::new();

@@ -1,5 +1,6 @@
 //! Events that arrive while a shard or a connection waits for something else.
 
+use std::io::{Read as _, Write as _};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -316,4 +317,28 @@ fn destinations_are_counted_if_there_is_no_room_for_their_names() {
         let counted = format!("| pubsub-size:{} |", EACH + shard * (EACH - COMMON));
         assert!(requester.received_frames().any(|head| head.contains(&counted)), "no {counted}");
     }
+}
+
+#[test]
+fn an_error_that_waits_is_sent_although_the_websocket_is_violated_behind_its_frame() {
+    let mut broker = broker(Config { writers: 2, ..Config::default() });
+    let mut client = broker.connect(0).expect("sockets");
+    let upgrade = "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    let message = |text: &str| [&[0x82, 0x80 | text.len() as u8, 0, 0, 0, 0][..], text.as_bytes()].concat();
+    let sent = [
+        upgrade.as_bytes(),
+        &message("CONNECT\naccept-version:1.2\nhost:h\n\n\0"),
+        &message("SUBSCRIBE\nid:0\ndestination:/topic/a\nreceipt:r\n\n\0"), // it waits for the other shard
+        &message("WHAT\n\n\0"),
+        &[0x82, 1, b'x'], // without a mask
+    ];
+    client.write_all(&sent.concat()).expect("the socket has room");
+    broker.run_until_idle();
+    let mut received = Vec::new();
+    _ = client.read_to_end(&mut received); // the broker lingers: it ends with WouldBlock
+    let text = String::from_utf8_lossy(&received);
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} in {text}"));
+    assert!(at("RECEIPT") < at("E-COMMAND"));
+    assert_eq!(received.windows(4).filter(|four| four[0] == 0x88 && four[2..] == [3, 0xEA]).count(), 1);
 }

@@ -272,3 +272,17 @@ fn a_large_frame_arrives_beside_an_endless_stream_of_smaller_ones() {
     }
     assert!(turns < 500, "it was still waiting after {turns} turns");
 }
+
+#[test]
+fn deliveries_that_are_not_written_count_before_their_consumer_sends_another_frame() {
+    let mut broker = broker(Config { writers: 1, outbox_limit: 8 << 20, ..Config::default() });
+    let [mut consumer, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
+    consumer.send(b"SUBSCRIBE\nid:0\ndestination:/queue/a\nprefetch-count:0\n\n\0");
+    exchange(&mut broker, &mut consumer);
+    publisher.send("SEND\ndestination:/queue/a\n\n\0".repeat(1000).as_bytes());
+    exchange(&mut broker, &mut publisher);
+    let connections = &broker.threads[0].shard.connections;
+    let held: usize = connections.table.iter().map(|(_, conn)| conn.input_bytes()).sum();
+    assert!(held > 20_000, "each delivery is in a list: {held}");
+    assert_eq!(connections.input_bytes, held);
+}

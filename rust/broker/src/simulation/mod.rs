@@ -15,6 +15,8 @@ pub mod scenario;
 #[cfg(test)]
 mod ack_tests;
 #[cfg(test)]
+mod audit_tests;
+#[cfg(test)]
 mod bounds_tests;
 #[cfg(test)]
 mod copies_tests;
@@ -61,14 +63,15 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use mio::{Events, Poll, Waker};
 
 use crate::config::Config;
+use crate::held;
 use crate::ids::ShardId;
 use crate::log::{Level, LogQueue};
 use crate::mail::mailbox::{Accepted, Mail, Mailbox};
-use crate::message;
 use crate::shard::{Shard, Shared, WAKER};
 pub use crate::snapshot::Snapshot;
 use crate::store::Memory;
@@ -78,7 +81,7 @@ const SOCKET_BYTES: usize = 8 << 10;
 /// Rounds after which a broker that is not idle counts as spinning.
 const ROUNDS_MAX: usize = 20_000;
 
-/// A shard and the thread-local byte count that it would have on its own thread: see [`message::held_bytes`].
+/// A shard and the thread-local byte count that it would have on its own thread: see [`held`].
 #[derive(Debug)]
 struct SimulatedThread {
     shard: Shard,
@@ -145,9 +148,9 @@ impl SimulatedBroker {
     /// Runs one turn of one shard.
     pub fn turn(&mut self, shard: usize) {
         let thread = &mut self.threads[shard];
-        let previous_bytes = message::swap_held_bytes(thread.message_bytes);
+        let previous_bytes = held::swap(thread.message_bytes);
         thread.shard.run_turn(&mut self.events);
-        thread.message_bytes = message::swap_held_bytes(previous_bytes);
+        thread.message_bytes = held::swap(previous_bytes);
     }
 
     /// Runs one turn of each shard.
@@ -180,13 +183,20 @@ impl SimulatedBroker {
 
     /// Advances the clock.
     pub fn advance_ms(&mut self, ms: u64) {
-        self.shared.clock.skip(ms);
+        self.shared.clock.advance(Duration::from_millis(ms));
     }
 
     /// The visits of each shard since the start: see [`crate::turn::budget::Budget::visit`].
     #[must_use]
     pub fn visits(&self) -> Vec<usize> {
         self.threads.iter().map(|thread| thread.shard.visits()).collect()
+    }
+
+    /// What is inconsistent in the broker.
+    #[cfg(test)]
+    fn audit(&self) -> Vec<String> {
+        let threads = self.threads.iter().map(|thread| (&thread.shard, thread.message_bytes));
+        crate::snapshot::audit(&self.shared, threads, &mut crate::audit::Before::default())
     }
 
     /// The current contents of the broker.
@@ -208,9 +218,9 @@ fn ignore_broken_pipes() {
 
 impl Drop for SimulatedBroker {
     fn drop(&mut self) {
-        // The shards' messages are dropped on this thread, but were never added to its count.
-        let previous_bytes = message::swap_held_bytes(0);
+        // What the shards hold is dropped on this thread, but was never added to its sum.
+        let previous_bytes = held::swap(0);
         self.threads.clear();
-        message::swap_held_bytes(previous_bytes);
+        held::swap(previous_bytes);
     }
 }

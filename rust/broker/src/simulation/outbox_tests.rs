@@ -286,8 +286,8 @@ fn a_drain_delivers_deferred_messages_to_clients_that_read() {
     assert!(readers.iter().all(|reader| messages(reader) == accepted), "{accepted}");
 }
 
-#[test]
-fn no_receipt_follows_those_that_were_cut_with_the_outbox_of_a_slow_consumer() {
+/// A slow consumer is cut off while its last frames wait for another shard: it gets one ERROR and no RECEIPT.
+fn cut_off_after(last_frame: &[u8]) {
     let config = Config { writers: 2, outbox_limit: 32 << 10, ..Config::default() };
     let mut broker = broker(Config { slow_consumer: SlowConsumer::Disconnect, ..config });
     let [mut reader, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
@@ -306,6 +306,7 @@ fn no_receipt_follows_those_that_were_cut_with_the_outbox_of_a_slow_consumer() {
     let [first, second] = [(); 2].map(|()| reader.expect_receipt());
     reader.send(format!("SEND\ndestination:/topic/b\nreceipt:{first}\n\n\0").as_bytes());
     reader.send(format!("SUBSCRIBE\nid:1\ndestination:/topic/c\nreceipt:{second}\n\n\0").as_bytes());
+    reader.send(last_frame);
     broker.turn(0);
     for _ in 0..6 {
         publisher.send(large.as_bytes());
@@ -316,4 +317,40 @@ fn no_receipt_follows_those_that_were_cut_with_the_outbox_of_a_slow_consumer() {
     let last = reader.received_frames().last().expect("an ERROR").to_owned();
     assert!(last.starts_with("ERROR") && last.contains("E-SLOW-CONSUMER"), "{last}");
     assert_eq!((receipts(&reader), reader.is_closed()), (0, true));
+}
+
+#[test]
+fn no_receipt_follows_those_that_were_cut_with_the_outbox_of_a_slow_consumer() {
+    cut_off_after(b"");
+}
+
+#[test]
+fn a_slow_consumer_that_was_about_to_end_is_told_that_it_is_cut_off() {
+    for last_frame in [&b"WHAT\n\n\0"[..], b"DISCONNECT\nreceipt:bye\n\n\0"] {
+        cut_off_after(last_frame);
+    }
+}
+
+#[test]
+fn a_message_of_a_queue_is_settled_in_the_turn_in_which_it_is_written_to_make_room_for_others() {
+    let limit = 64 << 10;
+    let slow_consumer = SlowConsumer::DropNewest;
+    let mut broker = broker(Config { writers: 1, outbox_limit: limit, slow_consumer, ..Config::default() });
+    let [mut reader, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
+    reader.send(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0SUBSCRIBE\nid:1\ndestination:/topic/a\n\n\0");
+    exchange(&mut broker, &mut reader);
+    publisher.send(format!("SEND\ndestination:/queue/a\n\n{}\0", "x".repeat(200_000)).as_bytes());
+    exchange(&mut broker, &mut publisher);
+    let topic = format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000));
+    publisher.send(topic.repeat(100).as_bytes());
+    exchange(&mut broker, &mut publisher);
+    assert_eq!(broker.snapshot().queued, 1, "the reader has not taken all of it");
+    for _ in 0..400 {
+        reader.read(1000);
+        publisher.send(topic.as_bytes());
+        broker.turn(0);
+        let conns = &broker.threads[0].shard.connections.table;
+        assert!(conns.iter().all(|(_, conn)| !conn.output.outbox.has_passed_mark()));
+    }
+    assert_eq!(broker.snapshot().queued, 0);
 }

@@ -203,3 +203,26 @@ fn a_transaction_waits_for_slow_receivers_like_a_send() {
     readers.iter_mut().for_each(|reader| exchange(&mut broker, reader));
     assert!(readers.iter().all(|reader| messages(reader) == COUNT));
 }
+
+#[test]
+fn a_transaction_and_a_later_send_reach_a_temporary_queue_in_order() {
+    let mut broker = broker(Config { writers: 2, heartbeat_ms: (0, 0), ..Config::default() });
+    let (mut owner, mut service) = (connect(&mut broker, 1), connect(&mut broker, 0));
+    service.send(b"SUBSCRIBE\nid:0\ndestination:/topic/requests\n\n\0");
+    exchange(&mut broker, &mut service);
+    owner.send(b"SEND\ndestination:/topic/requests\nreply-to:/temp-queue/x\n\nplease\0");
+    exchange(&mut broker, &mut owner);
+    exchange(&mut broker, &mut service);
+    let address = service.received_frames().find_map(|frame| {
+        let (_, rest) = frame.split_once("reply-to:")?;
+        rest.split(" | ").next().map(str::to_owned)
+    });
+    let address = address.expect("a request with an address");
+    let send = |headers: &str, body: &str| format!("SEND\ndestination:{address}\n{headers}\n{body}\0");
+    let (inside, behind) = (send("transaction:t\n", "first"), send("", "second"));
+    let (begin, commit) = ("BEGIN\ntransaction:t\n\n\0", "COMMIT\ntransaction:t\n\n\0");
+    service.send(format!("{begin}{inside}{commit}{behind}").as_bytes());
+    exchange(&mut broker, &mut service);
+    exchange(&mut broker, &mut owner);
+    assert_eq!(owner.bodies, ["first", "second"]);
+}

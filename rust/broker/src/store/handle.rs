@@ -6,6 +6,11 @@ use std::mem::{replace, take};
 use stompica_proto::ProtocolError;
 
 use super::{Position, Store, TransactionId, Unreadable};
+#[cfg(any(test, simulated))]
+use crate::audit::Audit;
+use crate::door::planted;
+#[cfg(any(test, simulated))]
+use crate::ids::ConnKey;
 use crate::ids::{NO_RECORD, RecordId};
 use crate::message::OwnedMessage;
 use crate::requester::Requester;
@@ -72,7 +77,12 @@ impl Handle {
 
     fn move_record(&mut self, queue: &[u8], survives: bool, message: &mut OwnedMessage) {
         let before = replace(&mut message.record, NO_RECORD);
-        if message.persistent && survives {
+        let is_kept = message.persistent && survives;
+        if is_kept && before != NO_RECORD && planted!("old-record-forgotten-first") {
+            self.forget(before);
+            return self.keep(queue, message);
+        }
+        if is_kept {
             self.keep(queue, message);
         }
         self.forget(before);
@@ -122,7 +132,7 @@ impl Handle {
     /// Assigns later calls to this transaction, or to none.
     #[inline]
     pub fn enter(&mut self, transaction: Option<TransactionId>) {
-        if self.is_durable {
+        if self.is_durable && !(transaction.is_some() && planted!("commit-in-pieces")) {
             self.store.enter(transaction);
         }
     }
@@ -225,13 +235,22 @@ impl Handle {
         let position = self.waiting.front()?.position;
         if self.failure.is_none() {
             match self.store.safe() {
-                Ok(safe) if safe < position => return None,
+                Ok(safe) if safe < position && !planted!("stored-receipt-early") => return None,
                 Ok(_) => {}
                 Err(failure) => self.failure = Some(failure),
             }
         }
         let Waiting { requester, next, .. } = self.waiting.pop_front()?;
         Some((requester, self.failure.clone().map_or(Ok(next), Err)))
+    }
+
+    /// Visits the answers that wait.
+    #[cfg(any(test, simulated))]
+    pub fn audit(&self, audit: &mut Audit) {
+        self.waiting.iter().for_each(|waiting| audit.answer(waiting.requester.to()));
+        if self.asked != 0 {
+            audit.awaited(ConnKey::NONE, 0, 1);
+        }
     }
 
     /// Drops all answers, because the shard ends.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use stompica_proto::Frame;
 
+use crate::door::turn_divisor;
+
 /// A part of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnPart {
@@ -19,27 +21,53 @@ pub(crate) enum TurnPart {
     Queues,
 }
 
-/// Divides the limits in fuzz targets: their inputs are short, and work must go over several turns there, too.
-const SHORTER: usize = if cfg!(fuzzing) { 200 } else { 1 };
 /// Maximum of bytes encoded in one turn.
-const TURN_ENCODED_MAX: usize = (1 << 20) / SHORTER;
+#[inline(always)]
+fn turn_encoded_max() -> usize {
+    (1 << 20) / turn_divisor()
+}
+
 /// Maximum of deliveries in one turn.
-const TURN_DELIVERIES_MAX: usize = 20_000 / SHORTER;
-/// Maximum of visits in one turn, except for the [`LEAST`] of each part. A visit is a small step, such as looking at
-/// a queue, a name, a pattern, a reservation or a frame, and takes a microsecond at most.
-const TURN_VISITED_MAX: usize = 20_000 / SHORTER;
+#[inline(always)]
+fn turn_deliveries_max() -> usize {
+    20_000 / turn_divisor()
+}
+
+/// Maximum of visits in one turn, except for the [`least_visits`] of each part. A visit is a small step, such as looking
+/// at a queue, a name, a pattern, a reservation or a frame, and takes a microsecond at most.
+#[inline(always)]
+fn turn_visits_max() -> usize {
+    20_000 / turn_divisor()
+}
+
 /// Visits that each part of a turn is granted, however many the parts before it made, so that no part starves
 /// another.
-const LEAST: usize = TURN_VISITED_MAX / 4;
+#[inline(always)]
+fn least_visits() -> usize {
+    turn_visits_max() / 4
+}
+
 /// Maximum load of deliveries that homes post to a shard before it has read them: twice what a turn reads, so that
 /// the shard never runs dry.
-pub(crate) const DELIVERIES_MAX: usize = TURN_ENCODED_MAX / 64;
+#[inline(always)]
+pub(crate) fn deliveries_max() -> usize {
+    turn_encoded_max() / 64
+}
+
 /// Maximum work that shards post to another shard before it has routed it, in deliveries of messages with very many
 /// recipients there.
-pub(crate) const FAN_OUT_WORK_MAX: usize = TURN_DELIVERIES_MAX;
+#[inline(always)]
+pub(crate) fn fan_out_work_max() -> usize {
+    turn_deliveries_max()
+}
+
 /// The maximum number of subscriptions that are added, removed, or reported as full or no longer full in one turn.
 /// Those of one connection are never split.
-const TURN_CHANGED_MAX: usize = 8000 / SHORTER;
+#[inline(always)]
+fn turn_changes_max() -> usize {
+    8000 / turn_divisor()
+}
+
 /// Bytes of input or of a body that count as one visit.
 const VISIT_BYTES: usize = 512;
 /// Bytes of a head that count as one visit: they are examined one by one, and may be escapes.
@@ -57,7 +85,7 @@ const END_VISITS: usize = 64;
 const ENDS_VISITED_MAX: usize = 10_000;
 
 impl TurnPart {
-    /// The eighths of a turn's visits that are used up when this part ends, unless it has had less than [`LEAST`]
+    /// The eighths of a turn's visits that are used up when this part ends, unless it has had less than [`least_visits`]
     /// then.
     fn end(self) -> usize {
         match self {
@@ -89,7 +117,7 @@ pub(crate) struct Budget {
 impl Default for Budget {
     /// The budget of the first part of a turn.
     fn default() -> Self {
-        let (encoded_max, deliveries_max) = (TURN_ENCODED_MAX, TURN_DELIVERIES_MAX);
+        let (encoded_max, deliveries_max) = (turn_encoded_max(), turn_deliveries_max());
         let none = Budget {
             encoded: 0,
             deliveries: 0,
@@ -108,12 +136,12 @@ impl Budget {
     /// The budget of the given part, which comes next.
     pub(crate) fn of(self, part: TurnPart) -> Self {
         let before = self.before + self.visited;
-        let visited_max = (TURN_VISITED_MAX * part.end() / 8).saturating_sub(before).max(LEAST);
+        let visited_max = (turn_visits_max() * part.end() / 8).saturating_sub(before).max(least_visits());
         // Mail and routes share these two limits.
         let (encoded, deliveries) =
             if part == TurnPart::Routes { (self.encoded, self.deliveries) } else { (0, 0) };
-        let encoded_max = TURN_ENCODED_MAX.saturating_sub(encoded).max(TURN_ENCODED_MAX / 4);
-        let deliveries_max = TURN_DELIVERIES_MAX.saturating_sub(deliveries).max(TURN_DELIVERIES_MAX / 4);
+        let encoded_max = turn_encoded_max().saturating_sub(encoded).max(turn_encoded_max() / 4);
+        let deliveries_max = turn_deliveries_max().saturating_sub(deliveries).max(turn_deliveries_max() / 4);
         Budget {
             encoded: 0,
             deliveries: 0,
@@ -151,7 +179,7 @@ impl Budget {
 
     /// Whether this turn may still report all subscriptions of one more connection as full, or no longer full.
     pub(crate) fn may_change(self) -> bool {
-        self.changed < TURN_CHANGED_MAX
+        self.changed < turn_changes_max()
     }
 
     /// Whether one more of several connections that end together may do so in this turn; `since` is the count of
@@ -170,7 +198,7 @@ impl Budget {
     /// The budget of queues in a turn whose other parts used up theirs.
     #[cfg(test)]
     pub(crate) fn least() -> Self {
-        Budget { before: TURN_VISITED_MAX, ..Budget::default() }.of(TurnPart::Queues)
+        Budget { before: turn_visits_max(), ..Budget::default() }.of(TurnPart::Queues)
     }
 
     /// The visits counted so far.
@@ -239,7 +267,7 @@ impl Budget {
         self.encoded >= self.encoded_max * quarters / 4
             || self.deliveries >= self.deliveries_max * quarters / 4
             || self.visited >= self.visited_max * quarters / 4
-            || self.changed >= TURN_CHANGED_MAX * quarters / 4
+            || self.changed >= turn_changes_max() * quarters / 4
     }
 }
 
@@ -278,14 +306,14 @@ mod tests {
     fn a_part_of_a_turn_is_over_when_any_share_of_it_is_used_up() {
         let whole = Budget::default().of(TurnPart::Sockets);
         let used_up = [
-            Budget { encoded: TURN_ENCODED_MAX, ..whole },
-            Budget { deliveries: TURN_DELIVERIES_MAX, ..whole },
-            Budget { visited: TURN_VISITED_MAX, ..whole },
-            Budget { changed: TURN_CHANGED_MAX, ..whole },
+            Budget { encoded: turn_encoded_max(), ..whole },
+            Budget { deliveries: turn_deliveries_max(), ..whole },
+            Budget { visited: turn_visits_max(), ..whole },
+            Budget { changed: turn_changes_max(), ..whole },
         ];
         assert!(used_up.into_iter().all(Budget::is_exhausted));
-        let mut budget = Budget { encoded: TURN_ENCODED_MAX - 1, ..whole };
-        budget.visit(TURN_VISITED_MAX - 1);
+        let mut budget = Budget { encoded: turn_encoded_max() - 1, ..whole };
+        budget.visit(turn_visits_max() - 1);
         assert!(!budget.is_exhausted() && budget.is_half_spent());
     }
 
@@ -304,7 +332,7 @@ mod tests {
                 allowed
             })
         };
-        let of_turn = |eighths: usize| TURN_VISITED_MAX * eighths / 8;
+        let of_turn = |eighths: usize| turn_visits_max() * eighths / 8;
         assert_eq!(
             allowed(0),
             [3, 4, 5, 8, 8].map(of_turn),
@@ -316,14 +344,17 @@ mod tests {
 
     #[test]
     fn mail_and_routes_share_their_limits_of_bytes_and_deliveries() {
-        let mail =
-            Budget { encoded: TURN_ENCODED_MAX, deliveries: TURN_DELIVERIES_MAX / 2, ..Budget::default() };
+        let mail = Budget {
+            encoded: turn_encoded_max(),
+            deliveries: turn_deliveries_max() / 2,
+            ..Budget::default()
+        };
         let routes = mail.of(TurnPart::Routes);
-        assert_eq!(routes.encoded_max, TURN_ENCODED_MAX / 4, "a quarter is granted in any case");
-        assert_eq!(routes.deliveries_max, TURN_DELIVERIES_MAX / 2);
+        assert_eq!(routes.encoded_max, turn_encoded_max() / 4, "a quarter is granted in any case");
+        assert_eq!(routes.deliveries_max, turn_deliveries_max() / 2);
         assert!(!routes.is_exhausted());
         let next = routes.of(TurnPart::Deliveries);
-        assert_eq!((next.encoded_max, next.deliveries_max), (TURN_ENCODED_MAX, TURN_DELIVERIES_MAX));
+        assert_eq!((next.encoded_max, next.deliveries_max), (turn_encoded_max(), turn_deliveries_max()));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The state of `memory_limit`, as far as it decides whether work may continue.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use crate::door::planted_in_loom;
+use crate::door::sync::{AtomicI64, Ordering};
 
 /// One shard's view of the memory that all shards hold.
 #[derive(Debug, Default)]
@@ -23,10 +24,21 @@ impl MemoryGauge {
         self.is_half_used = held >= limit / 2;
     }
 
+    /// Bytes of this shard that are included in the broker's total.
+    #[cfg(any(test, simulated))]
+    pub fn counted_bytes(&self) -> i64 {
+        self.counted_bytes
+    }
+
     /// Updates the share of this shard in the broker's total.
     pub fn count(&mut self, held_here: i64, everywhere: &AtomicI64) {
         if held_here != self.counted_bytes {
-            everywhere.fetch_add(held_here - self.counted_bytes, Ordering::Relaxed);
+            let change = held_here - self.counted_bytes;
+            if planted_in_loom!("memory-torn") {
+                everywhere.store(everywhere.load(Ordering::Relaxed) + change, Ordering::Relaxed);
+            } else {
+                everywhere.fetch_add(change, Ordering::Relaxed);
+            }
             self.counted_bytes = held_here;
         }
     }

@@ -6,13 +6,14 @@ pub mod jobs;
 pub mod memory;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use self::budget::{Budget, Heaviest};
 use self::cpu_clock::CpuClock;
 use self::jobs::Jobs;
 use self::memory::MemoryGauge;
 use crate::config::Config;
+use crate::door::sync::Ordering;
+use crate::door::wall_clock_ms;
 use crate::ids::{MessageIds, ShardId};
 use crate::log::{Level, LogQueue};
 use crate::report::stages::{Began, Stage, Stages};
@@ -39,6 +40,8 @@ pub struct Turn {
     pub number: u64,
     /// Milliseconds since the broker's start, at the beginning of the turn.
     pub now_ms: u64,
+    /// Milliseconds by which the broker's clock is ahead of the system's clocks.
+    pub ahead_ms: u64,
     /// The budget of this part of the turn.
     pub budget: Budget,
     /// The maxima of all turns.
@@ -81,6 +84,7 @@ impl Turn {
             hasher,
             number: 0,
             now_ms: 0,
+            ahead_ms: 0,
             budget: Budget::default(),
             heaviest: Heaviest::default(),
             cpu_clock: CpuClock::default(),
@@ -93,6 +97,12 @@ impl Turn {
             message_ids: MessageIds::new(epoch, id),
             config,
         }
+    }
+
+    /// The time since 1970, in milliseconds, ahead of the system's clock as `now_ms` is.
+    #[must_use]
+    pub fn wall_ms(&self) -> u64 {
+        wall_clock_ms().saturating_add(self.ahead_ms)
     }
 
     /// The set of all shards, including this one, one bit each.

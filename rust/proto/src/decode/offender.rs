@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use memchr::memchr;
+use memchr::{memchr, memrchr};
 
 use crate::HeaderSpan;
 
@@ -31,8 +31,20 @@ pub fn offending_head(input: &[u8]) -> &[u8] {
     head
 }
 
-/// The wire value of the first header with this name in an [`offending_head`], for the `receipt-id` and `subscription`
-/// of the ERROR for a frame that could not be decoded.
+/// The wire value of the first header with this name in the frame at the start of `input`, for the `receipt-id` of the
+/// ERROR for a frame that could not be decoded. A line that has not arrived whole is omitted: its value is cut.
+#[must_use]
+pub fn offending_value<'a>(input: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let head = offending_head(input);
+    let behind = input.get(super::leading_eols(input) + head.len());
+    let whole = match behind {
+        Some(0) => head.len(),
+        _ => memrchr(b'\n', head).map_or(0, |line_feed| line_feed + 1),
+    };
+    head_value(head.get(..whole)?, name)
+}
+
+/// The wire value of the first header with this name in an [`offending_head`].
 #[must_use]
 pub fn head_value<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     lines(head).find_map(|(at, line)| {
@@ -111,7 +123,19 @@ fn span_of(at: usize, line: &[u8]) -> Option<HeaderSpan> {
 
 #[cfg(test)]
 mod tests {
-    use super::{head_value, masked_head, offending_head};
+    use super::{HEAD_BYTES_MAX, head_value, masked_head, offending_head, offending_value};
+
+    #[test]
+    fn a_value_is_known_once_its_line_is_whole() {
+        let value = |input: &'static [u8]| offending_value(input, b"receipt");
+        assert_eq!(value(b"\nWHAT\nreceipt:12\n"), Some(&b"12"[..]));
+        assert_eq!(value(b"WHAT\nreceipt:12\n\nreceipt:3"), Some(&b"12"[..]));
+        assert_eq!(value(b"SEND\nreceipt:12\0"), Some(&b"12"[..]));
+        assert_eq!(value(b"WHAT\nreceipt:1"), None);
+        assert_eq!(value(b"WHAT\nreceipt:1\r"), None);
+        let long = [b"WHAT\nreceipt:", &[b'x'; HEAD_BYTES_MAX][..], b"\n\n\0"].concat();
+        assert_eq!(offending_value(&long, b"receipt"), None, "more than is examined");
+    }
 
     #[test]
     fn the_head_ends_at_the_blank_line_a_nul_or_2_kib() {

@@ -147,8 +147,8 @@ fn malformed(error: httparse::Error, head: &[u8]) -> Status {
 fn names_http_version(head: &[u8]) -> bool {
     let line = head.trim_ascii_start().split(|&byte| byte == b'\n').next().unwrap_or_default();
     let last = line.trim_ascii_end().rsplit(|&byte| byte == b' ').next().unwrap_or_default();
-    matches!(last, [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', rest @ ..]
-        if matches!(rest, [] | [b'.', b'0'..=b'9']))
+    // The parser refuses another version at its first digit: what follows may not have arrived.
+    matches!(last.strip_prefix(b"HTTP/"), Some([b'0' | b'2'..=b'9', ..] | [b'1'] | [b'1', b'.', b'0'..=b'9']))
 }
 
 /// Builds a response with `Connection: close` (plus `upgrade` if the headers have an `Upgrade`), `Content-Length` and,
@@ -244,6 +244,8 @@ mod tests {
         assert_eq!(refusal("GET / HTTP/2.0\r\n\r\n"), 505);
         assert_eq!(refusal("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 505);
         assert_eq!(refusal("GET / HTTP/1.9\r\nHost: x\r\n\r\n"), 505);
+        assert_eq!(refusal("GET / HTTP/2"), 505, "in any pieces");
+        assert_eq!(refusal("GET / HTTP/2."), 505);
         assert_eq!(refusal("GET / FTP/1.1\r\n\r\n"), 400);
         assert_eq!(refusal("GET /\r\n\r\n"), 400);
         assert_eq!(refusal("GET / HTTP/1.1\r\n\r\n"), 400);

@@ -3,6 +3,8 @@
 
 use stompica_proto::ws::{self, Opcode};
 
+use crate::door::planted;
+
 /// A copy of an encoded MESSAGE, framed for TCP or WebSocket, with `dropped:COUNT` as its first header.
 #[must_use]
 pub fn with_drop_notice(frame: &[u8], count: u32) -> Vec<u8> {
@@ -13,7 +15,8 @@ pub fn with_drop_notice(frame: &[u8], count: u32) -> Vec<u8> {
     let mut copy = Vec::with_capacity(frame.len() + notice.len() + 8);
     if let Some(first) = header.first() {
         let opcode = if first & 0x0f == 1 { Opcode::Text } else { Opcode::Binary };
-        ws::encode::header(&mut copy, opcode, stomp.len() + notice.len());
+        let added = if planted!("notice-not-in-length") { 0 } else { notice.len() };
+        ws::encode::header(&mut copy, opcode, stomp.len() + added);
     }
     for part in [command, notice.as_bytes(), rest] {
         copy.extend_from_slice(part);

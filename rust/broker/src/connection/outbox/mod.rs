@@ -11,7 +11,7 @@
 mod copies;
 pub mod drop_notice;
 mod positions;
-mod write_markers;
+pub(super) mod write_markers;
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write as _};
@@ -43,21 +43,21 @@ pub enum Flushed {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Range {
-    chunk: ChunkId,
-    start: u32,
-    end: u32,
-    kind: Kind,
+pub(super) struct Range {
+    pub(super) chunk: ChunkId,
+    pub(super) start: u32,
+    pub(super) end: u32,
+    pub(super) kind: Kind,
 }
 
 /// The frames that wait for one connection.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    ranges: VecDeque<Range>,
-    private: Option<ChunkId>,
-    bytes: usize,
+    pub(super) ranges: VecDeque<Range>,
+    pub(super) private: Option<ChunkId>,
+    pub(super) bytes: usize,
     /// The bytes of answers among them.
-    answer_bytes: usize,
+    pub(super) answer_bytes: usize,
     /// Messages dropped from the front, which the next MESSAGE has to report.
     gap: u32,
     /// The pending frame that reports an earlier gap.
@@ -67,7 +67,7 @@ pub struct Outbox {
     /// Bytes that the socket took and holds back; they do not count as written.
     held: usize,
     /// Positions of frames whose writing is to be reported.
-    write_markers: WriteMarkers,
+    pub(super) write_markers: WriteMarkers,
 }
 
 /// A MESSAGE that carries the `dropped` header.
@@ -225,7 +225,7 @@ impl Outbox {
     }
 
     fn drained(&mut self, pool: &mut ChunkPool) {
-        if let Some(chunk) = self.private.take() {
+        if let Some(chunk) = self.private.take().filter(|_| !planted!("chunk-leaked")) {
             pool.release(chunk);
         }
         self.notice = None;
@@ -311,6 +311,7 @@ impl Outbox {
                 let end = pool.frame_end_after(range.chunk, cut).min(range.end);
                 self.bytes -= (end - cut) as usize;
                 let told = self.notice.take_if(|notice| notice.chunk == range.chunk && notice.start == cut);
+                let told = told.filter(|_| !planted!("dropped-notice-lost"));
                 self.gap = self.gap.saturating_add(1 + told.map_or(0, |notice| notice.count));
                 cut = end;
                 dropped += 1;
@@ -353,7 +354,8 @@ impl Outbox {
         loop {
             let range = *self.ranges.get(at)?;
             let start = pool.boundary_at_or_after(range.chunk, range.start).min(range.end);
-            if range.kind != Kind::Message || start == range.end {
+            let is_taken = range.kind == Kind::Delivery && planted!("queue-delivery-dropped");
+            if (range.kind != Kind::Message && !is_taken) || start == range.end {
                 at += 1;
             } else if start > range.start {
                 pool.retain(range.chunk, 1);

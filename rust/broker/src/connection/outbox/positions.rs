@@ -35,6 +35,12 @@ impl Outbox {
         self.write_markers.move_last(self.end());
     }
 
+    /// Whether a tracked frame was written and not reported yet.
+    #[must_use]
+    pub fn has_passed_mark(&self) -> bool {
+        self.write_markers.first().is_some_and(|mark| mark <= self.written())
+    }
+
     /// The number of tracked frames that were written since the last call; they are the oldest ones.
     pub fn take_passed(&mut self) -> usize {
         self.write_markers.take_through(self.written())

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 /// The write markers of one outbox, in ascending order.
 #[derive(Debug, Default)]
 pub struct WriteMarkers {
-    positions: VecDeque<u64>,
+    pub(in crate::connection) positions: VecDeque<u64>,
 }
 
 impl WriteMarkers {
@@ -13,6 +13,12 @@ impl WriteMarkers {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.positions.is_empty()
+    }
+
+    /// The position of the oldest tracked frame.
+    #[must_use]
+    pub fn first(&self) -> Option<u64> {
+        self.positions.front().copied()
     }
 
     /// Tracks the frame that ends here; no marker is after this position.

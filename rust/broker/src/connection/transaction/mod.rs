@@ -8,6 +8,7 @@ use stompica_proto::error::Code;
 
 use crate::collections::paged_deque::PagedDeque;
 use crate::connection::transaction::plan::Plan;
+use crate::door::planted;
 use crate::ids::ShardId;
 use crate::ids::SubscriptionKey;
 use crate::message::OwnedMessage;
@@ -34,7 +35,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         match self {
             Operation::Send(message, _) => message.size(),
             Operation::Ack { .. } => ACK_BYTES,
@@ -75,17 +76,17 @@ pub enum Committing {
 }
 
 #[derive(Debug)]
-struct Open {
+pub(super) struct Open {
     id: Box<[u8]>,
-    operations: PagedDeque<Operation>,
-    bytes: usize,
+    pub(super) operations: PagedDeque<Operation>,
+    pub(super) bytes: usize,
 }
 
 /// The open transactions of a connection.
 #[derive(Debug, Default)]
 pub struct Transactions {
-    open: Vec<Open>,
-    bytes: usize,
+    pub(super) open: Vec<Open>,
+    pub(super) bytes: usize,
 }
 
 impl Transactions {
@@ -97,7 +98,7 @@ impl Transactions {
         if self.find(id).is_ok() {
             return Err(error(Code::TransactionOpen, id, "is open already"));
         }
-        if self.open.len() >= open_max {
+        if self.open.len() >= open_max + usize::from(planted!("transaction-too-many")) {
             let what = format!("is one more than max_transactions={open_max}");
             return Err(error(Code::TransactionCount, id, &what));
         }
@@ -133,7 +134,11 @@ impl Transactions {
     /// # Errors
     /// `E-TX-UNKNOWN`.
     pub fn end(&mut self, id: &[u8]) -> Result<PagedDeque<Operation>, ProtocolError> {
-        let ended = self.open.remove(self.find(id)?);
+        let mut at = self.find(id)?;
+        if at + 1 < self.open.len() && planted!("newest-transaction-ended") {
+            at = self.open.len() - 1;
+        }
+        let ended = self.open.remove(at);
         self.bytes -= ended.bytes;
         Ok(ended.operations)
     }

@@ -8,8 +8,10 @@ mod network;
 mod poll;
 mod time;
 mod wire;
+mod writes;
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
@@ -21,6 +23,7 @@ use self::poll::PollState;
 pub use self::poll::{Event, Events, Interest, Poll, Registry, Source, Token, Waker};
 pub use self::time::Instant;
 pub use self::wire::{Wire, connect};
+pub use self::writes::Written;
 
 /// Keys of hash tables. They are constant, so that the order of a table follows from its contents.
 pub type HashState = foldhash::fast::FixedState;
@@ -29,6 +32,8 @@ pub type HashState = foldhash::fast::FixedState;
 #[derive(Debug)]
 struct Outside {
     now: Duration,
+    /// The last time at which the broker had nothing to do.
+    quiet: Duration,
     wall: Duration,
     random: SmallRng,
     polls: Vec<PollState>,
@@ -36,21 +41,30 @@ struct Outside {
     /// Connections that wait to be accepted; `None` before the broker listens.
     listening: Option<Waiting>,
     descriptors: usize,
+    turn_divisor: usize,
+    /// Calls of the allocator since they were taken last.
+    reclaims: usize,
     /// The planted fault that is switched on.
     fault: Option<String>,
+    /// Planted faults whose place was reached, on or off.
+    reached: HashSet<&'static str, HashState>,
 }
 
 impl Outside {
     fn new(seed: u64) -> Self {
         Outside {
             now: Duration::ZERO,
+            quiet: Duration::ZERO,
             wall: Duration::from_secs(1_700_000_000),
             random: SmallRng::seed_from_u64(seed),
             polls: Vec::new(),
             links: Vec::new(),
             listening: None,
             descriptors: usize::MAX,
+            turn_divisor: 1,
+            reclaims: 0,
             fault: None,
+            reached: HashSet::default(),
         }
     }
 }
@@ -76,10 +90,38 @@ pub fn advance(time: Duration) {
     });
 }
 
+/// Notes that the broker has nothing to do now: nothing is on its way between its shards.
+pub fn note_quiet() {
+    with(|outside| outside.quiet = outside.now);
+}
+
+/// The last time at which the broker had nothing to do.
+#[must_use]
+pub fn quiet() -> Duration {
+    with(|outside| outside.quiet)
+}
+
+/// Sets the wall clock forwards or back.
+pub fn jump(time: Duration, forwards: bool) {
+    with(|outside| {
+        outside.wall = if forwards { outside.wall + time } else { outside.wall.saturating_sub(time) };
+    });
+}
+
 /// The time that has passed since [`begin`].
 #[must_use]
 pub fn now() -> Duration {
     with(|outside| outside.now)
+}
+
+/// Notes that the allocator is asked to give memory back.
+pub fn note_reclaim() {
+    with(|outside| outside.reclaims += 1);
+}
+
+/// Returns how often the allocator was asked since the last call.
+pub fn take_reclaims() -> usize {
+    with(|outside| std::mem::take(&mut outside.reclaims))
 }
 
 /// Sets how many more descriptors can be opened.
@@ -93,15 +135,35 @@ pub fn hash_state() -> HashState {
     with(|outside| HashState::with_seed(outside.random.random()))
 }
 
+/// Divides the limits of a turn, so that work goes over several turns although it is little.
+pub fn set_turn_divisor(divisor: usize) {
+    with(|outside| outside.turn_divisor = divisor);
+}
+
+/// The number by which the limits of a turn are divided.
+#[must_use]
+pub fn turn_divisor() -> usize {
+    with(|outside| outside.turn_divisor)
+}
+
 /// Switches a planted fault on, or all off.
 pub fn plant(fault: Option<String>) {
     with(|outside| outside.fault = fault);
 }
 
-/// Whether this planted fault is switched on.
+/// Whether this planted fault is switched on. Its place counts as reached.
 #[must_use]
-pub fn is_planted(fault: &str) -> bool {
-    with(|outside| outside.fault.as_deref() == Some(fault))
+pub fn is_planted(fault: &'static str) -> bool {
+    with(|outside| {
+        outside.reached.insert(fault);
+        outside.fault.as_deref() == Some(fault)
+    })
+}
+
+/// The planted faults whose place was reached since [`begin`], whether they were switched on or not.
+#[must_use]
+pub fn reached() -> Vec<&'static str> {
+    with(|outside| outside.reached.iter().copied().collect())
 }
 
 /// The time since 1970.

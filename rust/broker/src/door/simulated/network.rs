@@ -12,12 +12,16 @@ use std::net::{Shutdown, SocketAddr};
 use rand::Rng as _;
 
 use super::poll::{Readiness, Source, Token};
+use super::writes::Writes;
 use super::{Outside, with};
 
 /// The error for "too many open files".
 const EMFILE: i32 = 24;
 /// The size of a new connection's buffer towards the client.
 const BUFFER_BYTES: usize = 64 << 10;
+
+/// A write of this many slices may have left others to the next turn.
+const SLICES_MAX: usize = 512;
 
 /// Connections that wait to be accepted.
 #[derive(Debug, Default)]
@@ -37,6 +41,10 @@ pub(super) struct Link {
     pub(super) inbound_ends: bool,
     /// Bytes of the broker that the client has not taken.
     pub(super) outbound: VecDeque<u8>,
+    /// The writes that these bytes come from.
+    pub(super) writes: Writes,
+    /// Bytes that the broker has written and the client can never take.
+    pub(super) lost: Vec<u8>,
     pub(super) outbound_max: usize,
     /// The broker has shut its write side, behind `outbound`.
     pub(super) outbound_ends: bool,
@@ -59,6 +67,8 @@ impl Link {
             arrived: 0,
             inbound_ends: false,
             outbound: VecDeque::new(),
+            writes: Writes::default(),
+            lost: Vec::new(),
             outbound_max: BUFFER_BYTES,
             outbound_ends: false,
             wants_room: false,
@@ -81,6 +91,11 @@ impl Link {
             read_closed: (self.inbound_ends && self.inbound.len() == self.arrived) || self.broken.is_some(),
             error: self.broken.is_some(),
         }
+    }
+
+    /// The client can never take what it has not taken; what follows it may be lost already.
+    pub(super) fn lose_outbound(&mut self) {
+        self.lost.splice(0..0, self.outbound.drain(..));
     }
 
     pub(super) fn break_now(&mut self) {
@@ -165,21 +180,25 @@ impl Write for TcpStream {
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let (now, quiet) = with(|outside| (outside.now, outside.quiet));
         let written = self.with(|link| {
             if link.broken.is_some() || link.outbound_ends {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
             let all: usize = slices.iter().map(|slice| slice.len()).sum();
+            let bytes = slices.iter().flat_map(|slice| slice.iter());
             if link.is_abandoned {
+                link.lost.extend(bytes);
                 link.break_now();
                 return Ok(all); // the kernel takes it, and learns only then that nobody reads
             }
             let len = all.min(link.outbound_max.saturating_sub(link.outbound.len()));
             link.wants_room = len < all;
+            link.writes.note(len, now, quiet, link.wants_room || slices.len() >= SLICES_MAX);
             if len == 0 && all > 0 {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            link.outbound.extend(slices.iter().flat_map(|slice| slice.iter()).take(len));
+            link.outbound.extend(bytes.take(len));
             Ok(len)
         });
         if self.with(|link| link.broken == Some(false)) {
@@ -215,7 +234,7 @@ impl Drop for TcpStream {
             if !link.inbound.is_empty() && link.broken.is_none() {
                 // A socket that is closed with unread bytes breaks the connection: what is on the way is lost.
                 let kept = random.random_range(0..=link.outbound.len());
-                link.outbound.truncate(kept);
+                link.lost.extend(link.outbound.drain(kept..));
                 link.break_now();
             }
             if let Some((poll, token)) = link.registration.take() {

@@ -3,6 +3,7 @@
 use super::network::Link;
 use super::poll::Readiness;
 use super::with;
+use super::writes::Written;
 
 /// The client's end of a connection, and the network between.
 #[derive(Debug)]
@@ -72,7 +73,7 @@ impl Wire {
     pub fn abandon(&self) {
         self.with(|link| {
             link.is_abandoned = true;
-            link.outbound.clear();
+            link.lose_outbound();
         });
         self.finish();
     }
@@ -81,7 +82,7 @@ impl Wire {
     pub fn reset(&self) {
         with(|outside| {
             let link = &mut outside.links[self.link];
-            link.outbound.clear();
+            link.lose_outbound();
             link.break_now();
             outside.report_all(self.link);
         });
@@ -96,12 +97,31 @@ impl Wire {
     /// Takes bytes of the broker, at most this many.
     #[must_use]
     pub fn receive(&self, bytes_max: usize) -> Vec<u8> {
-        let bytes = self.with(|link| {
-            let len = bytes_max.min(link.outbound.len());
-            link.outbound.drain(..len).collect()
+        let mut received = Vec::new();
+        loop {
+            let (bytes, _) = self.receive_written(bytes_max - received.len());
+            if bytes.is_empty() {
+                return received;
+            }
+            received.extend(bytes);
+        }
+    }
+
+    /// Takes bytes of one write of the broker, at most this many, and what is known about their times.
+    #[must_use]
+    pub fn receive_written(&self, bytes_max: usize) -> (Vec<u8>, Written) {
+        let taken = self.with(|link| {
+            let (len, written) = link.writes.take(bytes_max.min(link.outbound.len()));
+            (link.outbound.drain(..len).collect(), written)
         });
         self.make_room();
-        bytes
+        taken
+    }
+
+    /// Takes the bytes that the broker has written and the client can never receive.
+    #[must_use]
+    pub fn take_lost(&self) -> Vec<u8> {
+        self.with(|link| std::mem::take(&mut link.lost))
     }
 
     /// Tells a broker that waits for room that a good part of the buffer is free, as the system does.

@@ -1,6 +1,6 @@
 //! Options that clients give in headers of SEND, SUBSCRIBE and UNSUBSCRIBE, validated.
 //!
-//! Pure functions: no state, and no clock except in [`options_in`]. A header that the broker acts on either has a valid
+//! Pure functions: no state and no clock. A header that the broker acts on either has a valid
 //! value or is refused with `E-VALUE`; it is never ignored. If a header is repeated, the first one counts.
 
 mod durable;

@@ -3,7 +3,6 @@
 use stompica_proto::{Frame, ProtocolError, header};
 
 use super::{bad_value, boxed, flag, whole};
-use crate::door::wall_clock_ms;
 
 /// The effect of a `retain` header on the topic's retained message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +63,10 @@ pub fn send_options(frame: &Frame<'_>, now_ms: u64, wall_ms: u64) -> Result<Send
 }
 
 /// Reads the options from header lines with the escapes of 1.2, for a copy whose SEND was checked by [`send_options`],
-/// maybe on another shard. Only options that matter for a copy in a queue are read.
+/// maybe on another shard. Only options that matter for a copy in a queue are read, and `wall_ms` only
+/// if one of them needs it.
 #[must_use]
-pub fn options_in(headers: &[u8], now_ms: u64) -> SendOptions {
+pub fn options_in(headers: &[u8], now_ms: u64, wall_ms: impl Fn() -> u64) -> SendOptions {
     let mut options = SendOptions::default();
     let mut remaining_ms = u64::MAX;
     for line in headers.split(|byte| *byte == b'\n') {
@@ -76,7 +76,7 @@ pub fn options_in(headers: &[u8], now_ms: u64) -> SendOptions {
         match name {
             header::EXPIRES => {
                 let at_ms = number().filter(|at_ms| *at_ms > 0).unwrap_or(u64::MAX);
-                remaining_ms = remaining_ms.min(at_ms.saturating_sub(wall_clock_ms()));
+                remaining_ms = remaining_ms.min(at_ms.saturating_sub(wall_ms()));
             }
             header::EXPIRATION | header::TTL => remaining_ms = remaining_ms.min(number().unwrap_or(u64::MAX)),
             header::MAX_EXCEPTIONS => {

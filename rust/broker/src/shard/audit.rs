@@ -1,0 +1,107 @@
+//! Counts anew everything that a shard holds, between two turns.
+
+use super::Shard;
+use crate::audit::Audit;
+use crate::connection::audit::References;
+use crate::connection::pausing::Pause;
+use crate::ids::Subscriber;
+use crate::timer::{Due, NEVER};
+
+impl Shard {
+    /// Visits all owners. `thread_bytes` are the bytes of messages and texts that were created on its thread minus those
+    /// that were dropped there.
+    pub(crate) fn audit(&self, audit: &mut Audit, thread_bytes: i64) {
+        audit.shard = self.turn.id;
+        let mut references = References::default();
+        self.router.audit(audit);
+        self.queues.audit(audit);
+        self.notes.audit(audit);
+        self.connections.audit(audit, &mut references);
+        self.deliveries.audit(audit, &self.router, &mut references);
+        self.connections.chunks.audit(audit, &references.chunks);
+        self.peers.audit(audit, &self.router, &self.turn, self.queues.home.closed_shards());
+        self.diagnostics.audit(audit, &self.router);
+        self.diagnostics.audit_questions(audit, &self.connections);
+        self.commits.audit(audit);
+        self.commits.audit_questions(audit, &self.connections, &self.deliveries);
+        self.audit_timers(audit);
+        self.audit_waits(audit);
+        for consumer in self.queues.consumers.iter() {
+            let conn = self.connections.table.get(consumer.conn);
+            audit.require(conn.is_some(), || format!("{:?} has no connection", consumer.key));
+            if conn.is_some_and(|conn| conn.is_served()) {
+                audit.open_subscription(Subscriber { shard: self.turn.id, key: consumer.key });
+            }
+        }
+        let refused = self.connections.table.iter().filter(|(_, conn)| conn.life.refused).count();
+        audit.connections += self.connections.table.len() - refused;
+        let counted = self.turn.memory.counted_bytes();
+        let held = self.deliveries.held_bytes(&self.connections, &self.router, &self.queues)
+            + self.turn.timers.held_bytes();
+        if self.turn.number > 0 {
+            audit.equal("held bytes", counted, held as i64 + thread_bytes);
+        }
+        audit.memory += counted;
+    }
+
+    /// Somebody will let each connection go on that waits for room.
+    fn audit_waits(&self, audit: &mut Audit) {
+        for (key, conn) in self.connections.table.iter() {
+            let Some(pause) =
+                conn.wait.pause().filter(|_| !self.connections.parking.retries_soon(&conn.wait))
+            else {
+                continue;
+            };
+            let busy = &self.peers.busy;
+            let has_reason = match pause {
+                Pause::SlowConsumer => self.router.is_any_full(),
+                Pause::Memory | Pause::Kept => self.turn.memory.is_short,
+                Pause::Mailbox => busy.congested != 0,
+                Pause::LargeFanOut => busy.saturated != 0,
+                Pause::Arriving => true, // it is polled
+                Pause::Answers => !conn.output.outbox.is_empty() || !conn.answers.is_empty(),
+                Pause::Mail => !self.peers.inbound.is_empty(),
+                Pause::Deferred => conn.has_deferred(),
+            };
+            audit.require(has_reason, || format!("{key:?} waits for {pause:?}, and nothing ends that wait"));
+        }
+    }
+
+    /// Every deadline belongs to somebody, and nobody's deadline is missing.
+    fn audit_timers(&self, audit: &mut Audit) {
+        for (at_ms, due) in self.turn.timers.iter() {
+            let expected = match due {
+                Due::Conn(key) => self.connections.table.get(key).map(|conn| conn.life.deadline_ms),
+                Due::Queue(key) => self.queues.home.queue(key).map(|queue| queue.deadline_ms()),
+                Due::Subscription(key) => {
+                    self.queues.consumers.get(key).filter(|consumer| consumer.armed).map(|_| at_ms)
+                }
+                Due::Waiting => Some(self.queues.next_expiry_ms),
+                Due::Monitor => Some(at_ms),
+                Due::Diagnostics(key) => self.diagnostics.watches.contains_key(&key).then_some(at_ms),
+            };
+            audit.require(expected == Some(at_ms), || {
+                format!("{due:?} is due at {at_ms}, expected {expected:?}")
+            });
+        }
+        let mut require = |at_ms: u64, due: Due| {
+            let is_set = at_ms == NEVER || self.turn.timers.has(due);
+            audit.require(is_set, || format!("{due:?} has no deadline in the timers"));
+        };
+        for (key, conn) in self.connections.table.iter() {
+            require(conn.life.deadline_ms, Due::Conn(key));
+        }
+
+        for (key, queue) in self.queues.home.table().iter() {
+            require(queue.deadline_ms(), Due::Queue(key));
+        }
+        for consumer in self.queues.consumers.iter().filter(|consumer| consumer.armed) {
+            require(0, Due::Subscription(consumer.key));
+        }
+        for key in self.diagnostics.watches.keys() {
+            require(0, Due::Diagnostics(*key));
+        }
+        require(self.queues.next_expiry_ms, Due::Waiting);
+        self.turn.timers.audit(audit);
+    }
+}
