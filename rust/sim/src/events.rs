@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use stompica_broker::simulated::outside::Written;
+
 use crate::frames::Version;
+use crate::json::Json;
+use crate::rogue::Deed;
 
 /// A connection; they are numbered in the order of their opening.
 pub type ClientId = usize;
@@ -24,6 +28,18 @@ pub enum AckMode {
     Individual,
 }
 
+impl AckMode {
+    /// The value of the header `ack`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            AckMode::Auto => "auto",
+            AckMode::Client => "client",
+            AckMode::Individual => "client-individual",
+        }
+    }
+}
+
 /// A subscription as the client requested it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
@@ -35,6 +51,58 @@ pub struct Subscription {
     pub ack: AckMode,
     /// The largest number of unacknowledged messages.
     pub prefetch: Option<u64>,
+    /// What else it asks for.
+    pub terms: Terms,
+    /// The durable subscription that it creates or resumes.
+    pub durable: Option<Durable>,
+}
+
+impl Subscription {
+    /// The store from which it takes messages; `None`: it gets copies of its own.
+    #[must_use]
+    pub fn store(&self) -> Option<Store> {
+        let dead = self.destination.strip_prefix("/queue/dlq/");
+        match &self.durable {
+            Some(durable) => Some(Store::Durable(durable.number)),
+            // Copies of one message may become several dead letters of topics.
+            None if dead.is_some_and(|name| name.starts_with("topic/")) => None,
+            None if dead.is_some() => Some(Store::DeadLetters),
+            None => is_queue(&self.destination).then_some(Store::Queues),
+        }
+    }
+}
+
+/// What holds messages until they are acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Store {
+    /// All queues: a message is in one of them.
+    Queues,
+    /// All dead-letter queues of queues.
+    DeadLetters,
+    /// A durable subscription.
+    Durable(usize),
+}
+
+/// The durable subscription that a SUBSCRIBE asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Durable {
+    /// Its number in the options.
+    pub number: usize,
+    /// Whether others may share it.
+    pub is_shared: bool,
+    /// Whether a RECEIPT was requested.
+    pub has_receipt: bool,
+}
+
+/// Rare options of a subscription; `None`: not given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// `consumer-window-size`: the largest number of unacknowledged bytes.
+    pub window: Option<u64>,
+    /// `max-deliveries`.
+    pub max_deliveries: Option<u64>,
+    /// `redelivery-delay`.
+    pub delay: Option<Duration>,
 }
 
 /// A message as its publisher sent it.
@@ -44,8 +112,14 @@ pub struct Message {
     pub id: MessageId,
     /// A topic or a queue.
     pub destination: String,
-    /// When it expires; `None`: never.
+    /// `persistent:true`.
+    pub persistent: bool,
+    /// When it expires at the earliest; `None`: never.
     pub expires: Option<Duration>,
+    /// The time from its arrival until it expires, if it was given as such.
+    pub ttl: Option<Duration>,
+    /// `max-exceptions`.
+    pub max_exceptions: Option<u64>,
     /// The transaction it belongs to.
     pub transaction: Option<TransactionId>,
     /// The value of its header `x`.
@@ -84,12 +158,24 @@ pub struct Delivery {
     pub message: MessageId,
     /// Its header `destination`.
     pub destination: String,
+    /// `retained:true`.
+    pub retained: bool,
     /// `redelivered:true`.
     pub redelivered: bool,
-    /// `delivery-count`; 1 without it.
+    /// The number of this delivery: `delivery-count`; 1 without it.
     pub count: u64,
+    /// `dropped`: the messages that were dropped before this one.
+    pub dropped: u64,
     /// `dead-letter-reason`.
     pub dead_letter: Option<String>,
+    /// `delivery-count` of a dead letter: the deliveries in its old queue.
+    pub dead_count: Option<u64>,
+    /// `original-destination`.
+    pub original: Option<String>,
+    /// `message-id`.
+    pub message_id: String,
+    /// When the broker wrote its first byte.
+    pub written: Written,
     /// The value of its header `x`, if it came.
     pub header: Option<String>,
     /// The version of the receiver.
@@ -105,12 +191,35 @@ pub enum Request {
     Subscribe(Subscription),
     /// UNSUBSCRIBE.
     Unsubscribe(SubscriptionId),
+    /// SUBSCRIBE to an own temporary destination, or to a pattern of them.
+    SubscribeOwn(SubscriptionId, String),
+    /// SEND to a temporary destination.
+    Answer(Message),
+    /// UNSUBSCRIBE that ends a durable subscription, and this one of the client.
+    EndDurable(usize, Option<SubscriptionId>),
+    /// A DIAG frame with its number and its query; confirmed by its answer.
+    Diagnose(u64, &'static str),
+    /// The RECEIPT that follows an answer.
+    AfterAnswer,
+    /// SEND of a query to a destination of diagnostics.
+    Query {
+        /// Its number.
+        id: u64,
+        /// Where it was sent to.
+        destination: String,
+        /// The query.
+        query: &'static str,
+    },
+    /// SUBSCRIBE to diagnostics.
+    Watch(Watch),
     /// SEND.
     Send(Message),
     /// ACK of these messages, directly or in a transaction.
     Ack(SubscriptionId, Vec<MessageId>, Option<TransactionId>),
-    /// NACK of these messages.
-    Nack(SubscriptionId, Vec<MessageId>),
+    /// NACK of these messages, directly or in a transaction.
+    Nack(SubscriptionId, Vec<MessageId>, Option<TransactionId>),
+    /// NACK with `requeue:false`, likewise.
+    Reject(SubscriptionId, Vec<MessageId>, Option<TransactionId>),
     /// BEGIN.
     Begin(TransactionId),
     /// COMMIT.
@@ -130,6 +239,85 @@ pub enum End {
     Closed(Option<String>),
 }
 
+/// What concerns temporary destinations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PrivateEvent {
+    /// The client has sent a message with its own name as `reply-to`.
+    Asked {
+        /// The message.
+        message: MessageId,
+        /// The name that the client uses.
+        name: String,
+    },
+    /// The client has received a message with this `reply-to`.
+    Addressed {
+        /// The message.
+        message: MessageId,
+        /// The value of the header.
+        address: String,
+    },
+    /// The client has received a message at a temporary destination; its subscription is 0 without a SUBSCRIBE.
+    Received(Box<Delivery>),
+}
+
+/// A change of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A message of a queue has this record.
+    Kept {
+        /// The record.
+        record: u64,
+        /// The queue.
+        queue: String,
+        /// The message, if a client of the simulator has sent it.
+        message: Option<MessageId>,
+    },
+    /// A record is no longer needed, even if it is written later.
+    Forgotten(u64),
+}
+
+/// A subscription to diagnostics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// Its id.
+    pub id: SubscriptionId,
+    /// A name or a pattern.
+    pub destination: String,
+    /// The query that is answered at an interval, if requested; `monitor` for the text of all queues.
+    pub pushes: Option<(&'static str, Duration)>,
+}
+
+/// An answer of diagnostics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The query.
+    pub query: String,
+    /// The answer; names and numbers in headers became a list, a number or an object.
+    pub value: Json,
+    /// The number of rows that were left out, if the answer told it.
+    pub left_out: u64,
+}
+
+/// What a client receives from diagnostics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchEvent {
+    /// The answer to the DIAG frame with this number.
+    Answered(u64, Answer),
+    /// A MESSAGE with an answer.
+    Told {
+        /// The subscription.
+        subscription: SubscriptionId,
+        /// The number of the query of a SEND; `None`: it is periodic.
+        asked: Option<u64>,
+        /// Its header `destination`.
+        destination: String,
+        /// The answer.
+        answer: Answer,
+    },
+    /// The text of `/queue/monitor`: name, size, dequeued, enqueued of each queue.
+    Text(SubscriptionId, Vec<(String, [u64; 3])>),
+}
+
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -137,14 +325,42 @@ pub enum Event {
     Requested(ClientId, Request),
     /// A RECEIPT has confirmed a request.
     Confirmed(ClientId, Request),
+    /// An ERROR has refused a request.
+    Refused(ClientId, Request),
     /// A client has received a MESSAGE.
     Delivered(ClientId, Delivery),
+    /// A client opens a connection; with `true`, over WebSocket.
+    Connecting(ClientId, bool),
+    /// CONNECTED has come.
+    Connected(ClientId),
+    /// Something from diagnostics.
+    Watch(ClientId, WatchEvent),
+    /// Faults have ended, and periodic answers go on for a while. These connections are open.
+    WatchBegins(Vec<ClientId>),
+    /// Periodic answers are about to be ended.
+    WatchEnds(Vec<ClientId>),
+    /// Something about a temporary destination.
+    Private(ClientId, PrivateEvent),
     /// The broker has closed its end of a connection: what it held there is free again.
     Released(ClientId),
     /// A connection has ended.
     Ended(ClientId, End),
+    /// The store has written these changes, all together.
+    Written(Vec<Change>),
+    /// The store cannot read this message any more.
+    Damaged(MessageId),
+    /// The store has failed: it writes nothing more.
+    StoreFailed,
+    /// Something about a rogue: a client that breaks rules.
+    Rogue(ClientId, Deed),
+    /// The broker has written a whole MESSAGE that its client never read; told at the end.
+    Unread(ClientId, SubscriptionId, MessageId),
     /// Faults have ended and everything is at rest. These connections are open.
     Resting(Vec<ClientId>),
+    /// The names of the broker's queues once everything was read.
+    Kept(Vec<String>),
+    /// The broker has drained early. These requests of clients that read everything were not answered.
+    Drained(Vec<(ClientId, Request)>),
     /// The run is over: everything was read, and the broker is idle. These connections were open until now.
     Finished(Vec<ClientId>),
 }

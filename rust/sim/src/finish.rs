@@ -9,7 +9,10 @@ use stompica_broker::simulated::outside;
 
 use crate::client::Phase;
 use crate::events::{Event, Violation};
+use crate::store::Disk;
 use crate::world::World;
+
+mod patience;
 
 /// Turns after which a broker without events that is not idle counts as spinning.
 const TURNS_MAX: usize = 20_000;
@@ -20,73 +23,109 @@ impl World {
     /// Ends all faults, and checks that everything comes to its end.
     pub(crate) fn finish(&mut self) -> Result<(), Violation> {
         self.finishes = true;
+        if self.options.pressure.outlasts_patience {
+            self.outlast_patience()?;
+        }
         self.note(|| "faults end".to_owned());
         for client in &mut self.clients {
             client.is_stalled = false;
             client.wire.set_buffer(64 << 10);
         }
+        self.act_as_each(|actor| actor.consume_own())?;
+        self.end_disturbances();
+        self.watch_at_rest()?;
+        self.end_rogues()?;
         self.come_to_rest()?;
-        let open = self.clients.iter().filter(|client| client.phase == Phase::Open).map(|client| client.id);
-        let open = open.collect();
-        self.tell(vec![Event::Resting(open)])?;
-        if !self.drain_queues()? {
+        self.check_patience()?;
+        self.expect_acceptance()?;
+        self.tell(vec![Event::Resting(self.open())])?;
+        if self.disk.as_ref().is_some_and(Disk::has_failed) {
+            self.expect_answers()?;
+            return self.shut_down(); // whoever acknowledges is cut off
+        }
+        if !self.read_durables()? || !self.drain_queues()? {
             return self.shut_down();
         }
-        let open = self.clients.iter().filter(|client| client.phase == Phase::Open).map(|client| client.id);
-        let open: Vec<usize> = open.collect();
-        for at in &open {
-            if let Some(request) = self.clients[*at].first_missing() {
-                let text = format!("client {at} still waits for the RECEIPT of {request:?}");
-                return Err(Violation { checker: "liveness", text });
-            }
-        }
-        self.tell(vec![Event::Finished(open)])?;
+        self.expect_answers()?;
+        let open = self.open();
+        self.tell_unread()?;
         let snapshot = self.broker.snapshot();
+        self.tell(vec![Event::Kept(snapshot.queues.clone()), Event::Finished(open)])?;
         if (snapshot.queued, snapshot.unanswered, snapshot.fan_out_work) != (0, 0, 0) {
             return Err(Violation {
                 checker: "accounting",
                 text: format!("left after all was read: {snapshot:?}"),
             });
         }
+        self.leave_nothing()?;
         self.shut_down()
     }
 
+    /// Each RECEIPT has come, unless an ERROR has.
+    fn expect_answers(&self) -> Result<(), Violation> {
+        for client in self.clients.iter().filter(|client| client.phase == Phase::Open) {
+            if let Some(request) = client.first_missing() {
+                let text = format!("client {} still waits for the RECEIPT of {request:?}", client.id);
+                return Err(Violation { checker: "liveness", text });
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells what the broker has written and clients that are gone have never read.
+    fn tell_unread(&mut self) -> Result<(), Violation> {
+        let mut unread = Vec::new();
+        for client in self.clients.iter_mut().filter(|client| client.phase == Phase::Over) {
+            let id = client.id;
+            let messages = client.take_unread().into_iter();
+            unread.extend(messages.map(|(subscription, message)| Event::Unread(id, subscription, message)));
+        }
+        self.tell(unread)
+    }
+
     /// Runs until nothing changes any more, and no deadline within a minute changes anything.
-    fn come_to_rest(&mut self) -> Result<(), Violation> {
+    pub(crate) fn come_to_rest(&mut self) -> Result<(), Violation> {
         let mut idle_for = Duration::ZERO;
         while idle_for < Duration::from_secs(60) {
             let before = self.summary.events;
+            let held_bytes = self.broker.snapshot().held_bytes;
+            let complaints = self.complaints();
             self.run_until_idle()?;
+            if idle_for > Duration::ZERO {
+                self.check_complaints(&complaints, held_bytes)?;
+            }
             if self.summary.events != before {
                 idle_for = Duration::ZERO;
             }
             let next = (0..self.broker.shards()).filter_map(|at| self.broker.sleep(at)).min();
             let time = next.unwrap_or(Duration::MAX).clamp(Duration::from_millis(1), Duration::from_secs(10));
-            outside::advance(time);
+            self.advance(time);
             idle_for += time;
         }
         Ok(())
     }
 
     /// Lets all bytes arrive and all clients read and acknowledge, until the broker is idle.
-    fn run_until_idle(&mut self) -> Result<(), Violation> {
+    pub(crate) fn run_until_idle(&mut self) -> Result<(), Violation> {
         for _ in 0..TURNS_MAX {
             let mut moved = false;
             for at in 0..self.clients.len() {
                 let client = &self.clients[at];
                 moved |= client.wire.in_transit() > 0;
                 client.wire.arrive(usize::MAX);
-                if client.phase != Phase::Over {
+                if client.phase != Phase::Over && !client.is_stalled {
                     moved |= self.receive(at, usize::MAX)? > 0;
                     moved |= self.acknowledge_all(at)?;
                 }
             }
+            moved |= self.serve_rogues()?;
             for shard in 0..self.broker.shards() {
                 if self.broker.sleep(shard) == Some(Duration::ZERO) {
                     moved = true;
                     self.turn(shard)?;
                 }
             }
+            moved |= self.write_all(&mut SmallRng::seed_from_u64(self.summary.events))?;
             if !moved {
                 return Ok(());
             }
@@ -105,7 +144,9 @@ impl World {
     fn drain_queues(&mut self) -> Result<bool, Violation> {
         for _ in 0..ATTEMPTS_MAX {
             let mut queues = self.broker.snapshot().queues;
-            queues.retain(|name| name.starts_with("/queue/") && !self.drained.contains(name));
+            queues.retain(|name| {
+                name.starts_with("/queue/") && !name.contains("rogue") && !self.drained.contains(name)
+            });
             queues.sort();
             let Some(queue) = queues.choose(&mut SmallRng::seed_from_u64(self.summary.events)).cloned()
             else {
@@ -119,37 +160,31 @@ impl World {
         Ok(false)
     }
 
-    fn drain_some(&mut self, queues: Vec<String>) -> Result<(), Violation> {
-        let mut random = SmallRng::seed_from_u64(0);
-        self.connect(&mut random)?;
+    /// A new client can connect. Returns its number.
+    pub(crate) fn expect_connection(&mut self, random: &mut SmallRng) -> Result<usize, Violation> {
+        self.connect(random)?;
         self.run_until_idle()?;
         let at = self.clients.len() - 1;
-        if self.clients[at].phase != Phase::Open {
-            return Err(Violation { checker: "liveness", text: "nobody can connect at the end".to_owned() });
+        match self.clients[at].phase {
+            Phase::Open => Ok(at),
+            _ => Err(Violation { checker: "liveness", text: "nobody can connect at the end".to_owned() }),
         }
+    }
+
+    fn drain_some(&mut self, queues: Vec<String>) -> Result<(), Violation> {
+        let mut random = SmallRng::seed_from_u64(0);
+        let at = self.expect_connection(&mut random)?;
         self.act_as(at, &mut random, |actor| actor.subscribe_to(queues))?;
         self.come_to_rest()
     }
 
     fn shut_down(&mut self) -> Result<(), Violation> {
+        self.ask_at_last()?;
         self.note(|| "drain".to_owned());
         for client in self.clients.iter_mut().filter(|client| client.phase != Phase::Over) {
             client.phase = Phase::Leaving;
         }
         self.broker.drain();
-        let deadline = outside::now() + self.options.config.drain + Duration::from_secs(1);
-        while (0..self.broker.shards()).any(|at| !self.broker.has_ended(at)) {
-            self.run_until_idle()?;
-            let next = (0..self.broker.shards()).filter_map(|at| self.broker.sleep(at)).min();
-            outside::advance(next.unwrap_or(Duration::from_millis(10)).max(Duration::from_micros(100)));
-            if outside::now() > deadline {
-                return Err(Violation { checker: "liveness", text: "the drain does not end".to_owned() });
-            }
-        }
-        let snapshot = self.broker.snapshot();
-        if (snapshot.held_bytes, snapshot.connections, snapshot.fan_out_work) != (0, 0, 0) {
-            return Err(Violation { checker: "accounting", text: format!("left at the end: {snapshot:?}") });
-        }
-        Ok(())
+        self.await_end(outside::now() + self.options.config.drain + Duration::from_secs(1))
     }
 }

@@ -107,7 +107,7 @@ pub fn take_frame(bytes: &mut Vec<u8>, version: Version) -> Result<Option<Frame>
         String::from_utf8(bytes[..head_len].to_vec()).map_err(|_| "a head that is not UTF-8".to_owned())?;
     let mut lines = head.split('\n');
     let command = lines.next().unwrap_or_default().to_owned();
-    if !["CONNECTED", "MESSAGE", "RECEIPT", "ERROR"].contains(&command.as_str()) {
+    if !["CONNECTED", "MESSAGE", "RECEIPT", "ERROR", "DIAG"].contains(&command.as_str()) {
         return Err(format!("not a command of a broker: {}", shown(command.as_bytes())));
     }
     let version = if command == "CONNECTED" { Version::V10 } else { version };

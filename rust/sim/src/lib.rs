@@ -6,14 +6,22 @@
 //!                      └────► Events ─► checkers ─► Violation, with the step at which it was found
 //! ```
 
+mod accounting;
 pub mod actions;
 pub mod checkers;
 pub mod client;
+mod disturb;
 pub mod events;
 pub mod faults;
 mod finish;
+mod finish_keeping;
 pub mod frames;
+pub mod json;
 pub mod options;
+pub mod patterns;
+mod rest;
+pub mod rogue;
 pub mod shrink;
+pub mod store;
 pub mod websocket;
 pub mod world;

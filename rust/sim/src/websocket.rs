@@ -17,8 +17,8 @@ pub struct WebSocket {
     /// The broker answers in plain STOMP: too little of the handshake had arrived to tell it from STOMP.
     is_plain: bool,
     received: Vec<u8>,
-    /// The handshake did not arrive in time, and the broker has refused it.
-    pub was_late: bool,
+    /// The broker has refused the handshake: the code of the ERROR that it would have sent.
+    pub refusal: Option<&'static str>,
     /// The broker has sent a Close frame.
     pub is_closing: bool,
 }
@@ -54,7 +54,7 @@ impl WebSocket {
     /// # Errors
     /// The bytes are not allowed.
     pub fn receive(&mut self, bytes: &[u8], payloads: &mut Vec<u8>) -> Result<Vec<u8>, String> {
-        if self.was_late {
+        if self.refusal.is_some() {
             return Ok(Vec::new()); // the rest of the refusal
         }
         self.received.extend_from_slice(bytes);
@@ -68,8 +68,9 @@ impl WebSocket {
             let Some(end) = self.received.windows(4).position(|four| four == b"\r\n\r\n") else {
                 return Ok(answers);
             };
-            if self.received.starts_with(b"HTTP/1.1 408 ") {
-                self.was_late = true;
+            let refusals = [(&b"HTTP/1.1 408 "[..], "E-LOGIN-TIMEOUT"), (b"HTTP/1.1 503 ", "E-CONNECTIONS")];
+            if let Some((_, code)) = refusals.iter().find(|(start, _)| self.received.starts_with(start)) {
+                self.refusal = Some(code);
                 self.received.clear();
                 return Ok(answers);
             }
@@ -79,7 +80,7 @@ impl WebSocket {
             self.received.drain(..end + 4);
             self.is_open = true;
         }
-        while let Some((opcode, payload)) = self.take_frame()? {
+        while let Some((opcode, payload)) = take_frame(&mut self.received)? {
             match opcode {
                 1 | 2 if self.is_closing => return Err("a message behind a Close frame".to_owned()),
                 1 => payloads.extend_from_slice(
@@ -99,31 +100,35 @@ impl WebSocket {
         Ok(answers)
     }
 
-    fn take_frame(&mut self) -> Result<Option<(u8, Vec<u8>)>, String> {
-        let [first, second, rest @ ..] = &self.received[..] else { return Ok(None) };
-        if first & 0xF0 != 0x80 || second & 0x80 != 0 {
-            return Err(format!("a WebSocket frame that begins with {first:#x} {second:#x}"));
-        }
-        let (len_bytes, len) = match (second & 0x7F, rest) {
-            (126, [a, b, ..]) => (2, u64::from(u16::from_be_bytes([*a, *b]))),
-            (127, [a, b, c, d, e, f, g, h, ..]) => (8, u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h])),
-            (126 | 127, _) => return Ok(None),
-            (len, _) => (0, u64::from(len)),
-        };
-        let (opcode, start, len) = (first & 0x0F, 2 + len_bytes, len as usize);
-        if self.received.len() < start + len {
-            return Ok(None);
-        }
-        let payload = self.received[start..start + len].to_vec();
-        self.received.drain(..start + len);
-        Ok(Some((opcode, payload)))
-    }
-
     /// What has arrived of a frame.
     #[must_use]
     pub fn part(&self) -> &[u8] {
         &self.received
     }
+}
+
+/// Takes a frame of a server from the front: its opcode and its payload.
+///
+/// # Errors
+/// The bytes are not allowed.
+pub(crate) fn take_frame(received: &mut Vec<u8>) -> Result<Option<(u8, Vec<u8>)>, String> {
+    let [first, second, rest @ ..] = &received[..] else { return Ok(None) };
+    if first & 0xF0 != 0x80 || second & 0x80 != 0 {
+        return Err(format!("a WebSocket frame that begins with {first:#x} {second:#x}"));
+    }
+    let (len_bytes, len) = match (second & 0x7F, rest) {
+        (126, [a, b, ..]) => (2, u64::from(u16::from_be_bytes([*a, *b]))),
+        (127, [a, b, c, d, e, f, g, h, ..]) => (8, u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h])),
+        (126 | 127, _) => return Ok(None),
+        (len, _) => (0, u64::from(len)),
+    };
+    let (opcode, start, len) = (first & 0x0F, 2 + len_bytes, len as usize);
+    if received.len() < start + len {
+        return Ok(None);
+    }
+    let payload = received[start..start + len].to_vec();
+    received.drain(..start + len);
+    Ok(Some((opcode, payload)))
 }
 
 #[cfg(test)]

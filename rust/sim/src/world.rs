@@ -12,8 +12,11 @@ use stompica_broker::simulated::{Memory, SteppedBroker, Store, outside};
 use crate::actions::{Actor, Numbers};
 use crate::checkers::{self, Checker};
 use crate::client::{Client, Phase};
+use crate::disturb::Disturbed;
 use crate::events::{Event, Violation};
 use crate::options::Options;
+use crate::rogue::{Bystanders, Crowd};
+use crate::store::Disk;
 
 /// The time that a turn takes.
 const TURN: Duration = Duration::from_micros(20);
@@ -48,7 +51,12 @@ pub struct Summary {
 pub struct World {
     pub(crate) options: Options,
     pub(crate) broker: SteppedBroker,
+    /// `None`: messages are in memory only.
+    pub(crate) disk: Option<Disk>,
+    pub(crate) disturbed: Disturbed,
     pub(crate) clients: Vec<Client>,
+    pub(crate) crowd: Crowd,
+    pub(crate) bystanders: Bystanders,
     checkers: Vec<Box<dyn Checker>>,
     pub(crate) numbers: Numbers,
     trace: VecDeque<String>,
@@ -64,14 +72,28 @@ impl World {
     #[must_use]
     pub fn new(options: Options) -> Self {
         outside::begin(options.seed);
+        outside::set_turn_divisor(options.pressure.turn_divisor);
         outside::plant(options.fault.clone());
-        let stores = (0..options.config.writers).map(|_| Box::new(Memory) as Box<dyn Store>).collect();
-        let broker = SteppedBroker::start(options.config.clone(), LogQueue::new(1000, Level::Warn), stores);
+        let disk = options.store.is_on.then(|| Disk::new(options.store, options.config.writers));
+        let store = |shard| match &disk {
+            Some(disk) => disk.handle(shard),
+            None => Box::new(Memory) as Box<dyn Store>,
+        };
+        let stores = (0..options.config.writers).map(store).collect();
+        let mut broker =
+            SteppedBroker::start(options.config.clone(), LogQueue::new(1000, Level::Warn), stores);
+        if options.store.pages {
+            broker.set_window(options.store.window.0, options.store.window.1);
+        }
         World {
             checkers: checkers::all(&options),
             options,
             broker,
+            disk,
+            disturbed: Disturbed::default(),
             clients: Vec::new(),
+            crowd: Crowd::default(),
+            bystanders: Bystanders::default(),
             numbers: Numbers::default(),
             trace: VecDeque::new(),
             summary: Summary::default(),
@@ -104,7 +126,7 @@ impl World {
     }
 
     fn run_all(&mut self, is_kept: &impl Fn(u64) -> bool) -> Result<(), Violation> {
-        while self.step < self.options.steps {
+        while self.step < self.options.steps && !self.disturbed.is_over {
             self.step += 1;
             if is_kept(self.step) {
                 // Each step has random numbers of its own, so that others can be left out.
@@ -112,10 +134,14 @@ impl World {
                 self.take_step(&mut random)?;
             }
         }
-        self.finish()
+        if self.disturbed.is_over { Ok(()) } else { self.finish() }
     }
 
     fn take_step(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
+        self.may_end(random)?;
+        if self.disturbed.is_over {
+            return Ok(());
+        }
         let pace = &self.options.pace;
         let kinds = [
             ("act", pace.act),
@@ -123,6 +149,10 @@ impl World {
             ("receive", pace.receive),
             ("turn", pace.turn),
             ("pass", pace.pass),
+            ("disturb", self.options.disturbances.pace),
+            ("store", self.options.store.pace),
+            ("rogue", self.options.rogues.pace),
+            ("pair", self.options.rogues.probes),
         ];
         let Ok((kind, _)) = kinds.choose_weighted(random, |(_, weight)| *weight) else { return Ok(()) };
         match *kind {
@@ -130,6 +160,13 @@ impl World {
             "arrive" => self.arrive(random),
             "receive" => self.receive_some(random),
             "turn" => self.turn_of_any(random),
+            "store" => self.write_some(random),
+            "rogue" => self.rogue_step(random),
+            "pair" => self.time_bystanders(random),
+            "disturb" => {
+                self.disturb(random);
+                Ok(())
+            }
             _ => self.pass(random),
         }
     }
@@ -166,17 +203,26 @@ impl World {
     }
 
     pub(crate) fn connect(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
+        let scope = self.options.keeping.scope(random);
+        self.connect_as(random, scope)
+    }
+
+    /// Opens a connection with this `client-id`.
+    pub(crate) fn connect_as(&mut self, random: &mut SmallRng, scope: Option<u64>) -> Result<(), Violation> {
         let Some(wire) = outside::connect() else { return Ok(()) };
         wire.set_buffer(if self.finishes { 64 << 10 } else { self.options.buffer_bytes });
         let version = *self.options.versions.choose(random).expect("at least one");
         let id = self.clients.len();
+        self.count_neighbours();
         let is_websocket = random.random_range(0..100) < self.options.websockets;
-        self.clients.push(Client::new(id, wire, version, is_websocket));
+        let mut client = Client::new(id, wire, version, is_websocket, scope);
+        client.private.rules = self.options.rules();
+        self.clients.push(client);
         self.note(|| format!("{id} connect {version:?}"));
-        Ok(())
+        self.tell(vec![Event::Connecting(id, is_websocket)])
     }
 
-    fn arrive(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
+    pub(crate) fn arrive(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
         let some: Vec<&Client> = self.clients.iter().filter(|client| client.wire.in_transit() > 0).collect();
         let Some(client) = some.choose(random) else { return self.turn_of_any(random) };
         let (id, len) = (client.id, random.random_range(1..=self.options.piece_max));
@@ -185,7 +231,7 @@ impl World {
         Ok(())
     }
 
-    fn receive_some(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
+    pub(crate) fn receive_some(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
         let readers = self.clients.iter().filter(|client| client.phase != Phase::Over && !client.is_stalled);
         let some: Vec<usize> = readers
             .filter(|client| client.wire.receivable() > 0 || client.wire.is_ended())
@@ -203,13 +249,18 @@ impl World {
             self.note(|| format!("{at} receive {bytes_max}"));
         }
         self.tell(events)?;
+        self.check_refusal(at)?;
         received.map_err(|text| Violation { checker: "protocol", text: format!("client {at}: {text}") })
     }
 
-    fn turn_of_any(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
-        let shards = 0..self.broker.shards();
+    pub(crate) fn turn_of_any(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
+        let shards = (0..self.broker.shards()).filter(|at| self.may_turn(*at));
         let ready: Vec<usize> = shards.filter(|at| self.broker.sleep(*at) == Some(Duration::ZERO)).collect();
-        match ready.choose(random) {
+        let lazy = self.options.pressure.lazy_shards;
+        let prompt: Vec<usize> = ready.iter().copied().filter(|at| lazy >> at & 1 == 0).collect();
+        let is_theirs = lazy == 0 || random.random_ratio(1, 20);
+        let chosen = if is_theirs || prompt.is_empty() { ready } else { prompt };
+        match chosen.choose(random) {
             Some(shard) => self.turn(*shard),
             None => self.pass(random),
         }
@@ -218,26 +269,42 @@ impl World {
     pub(crate) fn turn(&mut self, shard: usize) -> Result<(), Violation> {
         self.note(|| format!("turn {shard}"));
         outside::advance(TURN);
+        self.end_pause(shard);
         self.broker.turn(shard);
         let released = self.clients.iter_mut().filter_map(Client::release).collect();
         self.tell(released)?;
+        self.tell_of_store()?;
+        self.tell_of_rogues()?;
+        if self.broker.has_reclaimed_while_busy() {
+            let text = format!("shard {shard} has work and gives memory back, which takes long");
+            return Err(Violation { checker: "memory", text });
+        }
         for record in self.broker.log() {
             self.note(|| format!("log: {} {:?}", record.text, record.fields));
         }
-        Ok(())
+        self.audit()
     }
 
     /// Lets time pass until a deadline of the broker, or less.
     fn pass(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
-        let shards = 0..self.broker.shards();
+        let shards = (0..self.broker.shards()).filter(|at| self.may_turn(*at));
         let next = shards.filter_map(|at| self.broker.sleep(at)).min();
         let pause = self.options.pause_max.mul_f64(random.random::<f64>());
         let time = next.map_or(pause, |next| next.min(pause));
         if time > Duration::ZERO {
             self.note(|| format!("pass {time:?}"));
-            outside::advance(time);
+            self.advance(time);
         }
         Ok(())
+    }
+
+    /// Lets time pass.
+    pub(crate) fn advance(&mut self, time: Duration) {
+        let is_quiet = (0..self.broker.shards()).all(|at| self.broker.sleep(at) != Some(Duration::ZERO));
+        outside::advance(time);
+        if is_quiet {
+            outside::note_quiet(); // whatever the broker does from now on, it decides from now on
+        }
     }
 
     pub(crate) fn note(&mut self, line: impl FnOnce() -> String) {
@@ -255,7 +322,7 @@ impl World {
 
     pub(crate) fn tell(&mut self, events: Vec<Event>) -> Result<(), Violation> {
         for event in events {
-            self.summary.events += 1;
+            self.summary.events += u64::from(!matches!(event, Event::Written(_)));
             self.note(|| shortened(&event));
             for checker in &mut self.checkers {
                 checker.see(&event, outside::now())?;

@@ -1,5 +1,7 @@
 //! A seed is always the same run.
 
+use std::thread;
+
 use stompica_sim::options::Options;
 use stompica_sim::world::World;
 
@@ -11,6 +13,36 @@ fn a_seed_runs_the_same_way_each_time() {
         assert!(first.is_ok(), "seed {seed}: {first:?}");
         assert_eq!(first, second, "seed {seed}");
     }
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// The outcome of a seed.
+fn hash(seed: u64, steps: u64) -> u64 {
+    let outcome = World::new(Options::new(seed, steps)).run(|_| true);
+    outcome.unwrap_or_else(|failure| panic!("seed {seed}: {:?}", failure.violation)).trace_hash
+}
+
+/// `SEEDS=n` and `EVENTS=n` set how many seeds run, and their steps.
+#[test]
+fn nothing_that_ran_before_on_a_thread_changes_a_run() {
+    let (seeds, steps) = (number("SEEDS", 100), number("EVENTS", 500));
+    let threads = 4;
+    // Each seed by itself on a new thread, then on other threads in reverse order, after runs that broke off.
+    let alone = |seed| thread::spawn(move || hash(seed, steps)).join().expect("it finds nothing");
+    let hashes: Vec<u64> = (0..seeds).map(alone).collect();
+    let check = |first: u64| {
+        for seed in (0..seeds).rev().filter(|seed| seed % threads == first) {
+            let fault = ["credit-twice", "requeued-message-lost", "wake-up-forgotten"][(seed % 3) as usize];
+            let broken = Options { fault: Some(fault.to_owned()), ..Options::new(seed + 1, steps) };
+            _ = World::new(broken).run(|step| step % 7 != 0);
+            assert_eq!(hash(seed, steps), hashes[seed as usize], "seed {seed}");
+        }
+    };
+    let check = &check;
+    thread::scope(|scope| (0..threads).for_each(|first| _ = scope.spawn(move || check(first))));
 }
 
 #[test]

@@ -26,7 +26,8 @@ impl Checker for Content {
                         format!("client {client} got a message that nobody sent: {delivery:?}"),
                     );
                 };
-                let dead = sent.destination.replacen("/queue/", "/queue/dlq/", 1);
+                let name = sent.destination.strip_prefix("/queue").unwrap_or(&sent.destination);
+                let dead = format!("/queue/dlq/{}", name.strip_prefix('/').unwrap_or(name));
                 let expected = if delivery.dead_letter.is_some() { &dead } else { &sent.destination };
                 if delivery.destination != *expected {
                     return broken("content", format!("sent to {expected}, but {delivery:?}"));

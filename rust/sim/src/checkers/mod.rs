@@ -1,14 +1,36 @@
 //! Checkers: each follows the events of a run and knows one promise of the broker. They know nothing of the broker's
 //! state, so what they find is what a client would find.
 
+mod bounds;
 mod content;
+mod drain;
+mod durability;
+#[cfg(test)]
+mod durability_tests;
+mod durable;
+mod expiry;
+mod farewell;
+mod gaps;
 mod holding;
+mod identity;
+#[cfg(test)]
+mod keeping_tests;
 mod loss;
+mod matching;
 mod order;
+mod private;
+mod queue_order;
+mod redelivery;
+mod rogues;
 mod starvation;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_rogues;
+#[cfg(test)]
+mod tests_timing;
 mod transactions;
+mod watching;
 
 use std::time::Duration;
 
@@ -30,11 +52,34 @@ pub fn all(options: &Options) -> Vec<Box<dyn Checker>> {
     vec![
         Box::new(content::Content::default()),
         Box::new(order::Order::default()),
-        Box::new(holding::Holding::default()),
-        Box::new(starvation::Starvation::default()),
-        Box::new(transactions::Transactions::default()),
+        Box::new(queue_order::QueueOrder::new(options)),
+        Box::new(identity::Identity::default()),
+        Box::new(expiry::Expiry::new(options)),
+        Box::new(holding::Holding::new(options)),
+        Box::new(redelivery::Redelivery::new(options)),
+        Box::new(starvation::Starvation::new(options)),
+        Box::new(transactions::Transactions::new(options)),
         Box::new(loss::Loss::new(options)),
+        Box::new(farewell::Farewell::new(options)),
+        Box::new(gaps::Gaps::new(options)),
+        Box::new(bounds::Bounds::new(options)),
+        Box::new(matching::Matching::new(options)),
+        Box::new(private::Private::new(options)),
+        Box::new(drain::Drain::default()),
+        Box::new(durability::Durability::new(options)),
+        Box::new(durable::DurableSubscriptions::new(options)),
+        Box::new(watching::Watching::new(options)),
+        Box::new(rogues::Rogues::new(options)),
     ]
+}
+
+/// What a client has at least to acknowledge a delivery: `ack_timeout`, less the precision of the broker, which counts in
+/// milliseconds.
+fn ack_timeout(options: &Options) -> Duration {
+    match options.config.ack_timeout_ms {
+        0 => Duration::MAX,
+        timeout => Duration::from_millis(timeout - 1),
+    }
 }
 
 /// A broken promise.

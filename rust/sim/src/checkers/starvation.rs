@@ -5,13 +5,24 @@ use std::time::Duration;
 
 use super::{Checker, broken};
 use crate::events::{ClientId, Event, Request, Subscription, SubscriptionId, Violation, is_queue};
+use crate::options::Options;
+use crate::patterns::Rules;
 
 /// Follows who consumes which queue.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Starvation {
+    rules: Rules,
     consumers: BTreeMap<(ClientId, SubscriptionId), Subscription>,
     /// Once everything is at rest: the clients that were open, and what they consume.
     at_rest: Option<(BTreeSet<ClientId>, BTreeSet<String>)>,
+}
+
+impl Starvation {
+    /// Expects what the settings promise.
+    #[must_use]
+    pub fn new(options: &Options) -> Self {
+        Starvation { rules: options.rules(), consumers: BTreeMap::new(), at_rest: None }
+    }
 }
 
 impl Checker for Starvation {
@@ -33,7 +44,7 @@ impl Checker for Starvation {
             }
             Event::Delivered(client, delivery) => {
                 let Some((open, names)) = &self.at_rest else { return Ok(()) };
-                let is_served = names.contains(&delivery.destination) || names.contains("/queue/*");
+                let is_served = names.iter().any(|name| self.rules.matches(name, &delivery.destination));
                 if !open.contains(client) && is_served && delivery.dead_letter.is_none() {
                     let text = format!(
                         "{} waited in {} beside its consumer",

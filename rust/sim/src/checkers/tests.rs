@@ -3,60 +3,90 @@
 use std::time::Duration;
 
 use super::Checker;
-use crate::events::{AckMode, Delivery, End, Event, Message, Request, Subscription};
+use stompica_broker::simulated::outside::Written;
+
+use crate::events::{AckMode, Delivery, End, Event, Message, Request, Subscription, Terms};
 use crate::frames::Version;
-use crate::options::Options;
+use crate::options::{DurableName, Options};
 
-const QUEUE: &str = "/queue/a";
-const TOPIC: &str = "/topic/a";
+pub(super) const QUEUE: &str = "/queue/a";
+pub(super) const TOPIC: &str = "/topic/a";
 
-fn message(id: u64, destination: &str) -> Message {
+pub(super) fn message(id: u64, destination: &str) -> Message {
     let (destination, header) = (destination.to_owned(), "a:b".to_owned());
-    Message { id, destination, expires: None, transaction: None, header, body_len: 10 }
+    Message {
+        id,
+        destination,
+        persistent: false,
+        expires: None,
+        ttl: None,
+        max_exceptions: None,
+        transaction: None,
+        header,
+        body_len: 10,
+    }
 }
 
-fn sent(client: usize, message: Message) -> [Event; 2] {
+pub(super) fn sent(client: usize, message: Message) -> [Event; 2] {
     let request = Request::Send(message);
     [Event::Requested(client, request.clone()), Event::Confirmed(client, request)]
 }
 
-fn subscribed(client: usize, id: u64, destination: &str, prefetch: u64) -> [Event; 2] {
-    let ack = if destination == QUEUE { AckMode::Individual } else { AckMode::Auto };
+pub(super) fn subscribed(client: usize, id: u64, destination: &str, prefetch: u64) -> [Event; 2] {
+    let ack = if destination.starts_with("/queue/") { AckMode::Individual } else { AckMode::Auto };
     let request = Request::Subscribe(Subscription {
         id,
         destination: destination.to_owned(),
         ack,
         prefetch: Some(prefetch),
+        terms: Terms::default(),
+        durable: None,
     });
     [Event::Requested(client, request.clone()), Event::Confirmed(client, request)]
 }
 
-fn delivery(subscription: u64, message: &Message, count: u64) -> Delivery {
+pub(super) fn delivery(subscription: u64, message: &Message, count: u64) -> Delivery {
     Delivery {
         subscription,
         message: message.id,
         destination: message.destination.clone(),
+        retained: false,
         redelivered: count > 1,
         count,
+        dropped: 0,
         dead_letter: None,
+        dead_count: None,
+        original: None,
+        message_id: format!("id-{}", message.id),
+        written: Written::default(),
         header: Some(message.header.clone()),
         version: Version::V12,
         body: message.body(),
     }
 }
 
-fn delivered(client: usize, subscription: u64, message: &Message, count: u64) -> Event {
+pub(super) fn delivered(client: usize, subscription: u64, message: &Message, count: u64) -> Event {
     Event::Delivered(client, delivery(subscription, message, count))
 }
 
 /// Whether any checker finds something, and which.
-fn found(events: impl IntoIterator<Item = Event>) -> Option<&'static str> {
-    let mut options = Options::new(1, 1);
+pub(super) fn found(events: impl IntoIterator<Item = Event>) -> Option<&'static str> {
+    found_with(&Options::new(1, 1), events.into_iter().map(|event| (Duration::ZERO, event)))
+}
+
+/// Does the same with events at times, and these options under the policy `block`.
+pub(super) fn found_with(
+    options: &Options,
+    events: impl IntoIterator<Item = (Duration, Event)>,
+) -> Option<&'static str> {
+    let mut options = options.clone();
     options.config.slow_consumer = stompica_broker::config::SlowConsumer::Block(Duration::from_secs(1));
+    let durable = DurableName { scope: None, name: 1, destination: TOPIC.to_owned() };
+    options.keeping.durables = vec![durable];
     let mut checkers: Vec<Box<dyn Checker>> = super::all(&options);
-    for event in events {
+    for (at, event) in events {
         for checker in &mut checkers {
-            if let Err(violation) = checker.see(&event, Duration::ZERO) {
+            if let Err(violation) = checker.see(&event, at) {
                 return Some(violation.checker);
             }
         }
@@ -128,7 +158,7 @@ fn a_message_has_one_holder() {
     events.extend([delivered(0, 1, &first, 1), delivered(3, 1, &first, 2)]);
     let with = |open: Vec<usize>| found(events.iter().cloned().chain([Event::Finished(open)]));
     assert_eq!(with(vec![0, 3]), Some("holding"));
-    let nack = Event::Requested(0, Request::Nack(1, vec![1]));
+    let nack = Event::Requested(0, Request::Nack(1, vec![1], None));
     events.insert(events.len() - 1, nack);
     assert_ne!(found(events), Some("holding"));
 }
@@ -174,7 +204,8 @@ fn a_transaction_takes_effect_with_its_commit() {
 fn a_confirmed_message_of_a_queue_is_consumed_in_the_end() {
     let (events, [first, second]) = queue();
     let with = |all: &[&Message]| {
-        let received = all.iter().map(|message| delivered(0, 1, message, 1));
+        let acked = |message: &Message| Event::Requested(0, Request::Ack(1, vec![message.id], None));
+        let received = all.iter().flat_map(|message| [delivered(0, 1, message, 1), acked(message)]);
         found(events.iter().cloned().chain(received).chain([Event::Finished(vec![])]))
     };
     assert_eq!(with(&[&first, &second]), None);

@@ -1,41 +1,118 @@
-//! A transaction takes effect as a whole or not at all.
+//! A transaction takes effect as a whole or not at all: none of its messages arrives without its COMMIT, and if one has
+//! arrived, what the transaction acknowledged does not come again. (That all of its messages arrive then is a part of
+//! `loss`.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Checker, broken};
-use crate::events::{ClientId, Event, MessageId, Request, TransactionId, Violation};
+use crate::events::{
+    ClientId, Delivery, Event, MessageId, Request, SubscriptionId, TransactionId, Violation,
+};
+use crate::frames::Version;
+use crate::options::Options;
 
-/// Follows the messages of transactions.
-#[derive(Debug, Default)]
+/// A transaction of a client.
+type Key = (ClientId, TransactionId);
+/// A message in its queue (false) or in the dead-letter queue.
+type Copy = (MessageId, bool);
+
+/// Follows the messages and acknowledgements of transactions.
+#[derive(Debug)]
 pub struct Transactions {
-    members: BTreeMap<MessageId, (ClientId, TransactionId)>,
-    committed: BTreeSet<(ClientId, TransactionId)>,
+    /// What an acknowledgement has at least before the delivery is taken back.
+    timeout: Duration,
+    members: BTreeMap<MessageId, Key>,
+    committed: BTreeSet<Key>,
+    /// The last delivery that a subscription has received of a message: whether it was a dead letter, its number, and when
+    /// it was encoded.
+    received: BTreeMap<(ClientId, SubscriptionId, MessageId), (bool, u64, Duration)>,
+    /// The transactions that acknowledge a delivery, and its number.
+    acknowledged: BTreeMap<Copy, Vec<(Key, u64)>>,
+    /// Transactions whose messages have arrived.
+    effective: BTreeMap<Key, MessageId>,
+    /// Transactions whose acknowledgements had no effect.
+    void: BTreeMap<Key, MessageId>,
+}
+
+impl Transactions {
+    /// Expects what the settings promise.
+    #[must_use]
+    pub fn new(options: &Options) -> Self {
+        Transactions {
+            timeout: super::ack_timeout(options),
+            members: BTreeMap::new(),
+            committed: BTreeSet::new(),
+            received: BTreeMap::new(),
+            acknowledged: BTreeMap::new(),
+            effective: BTreeMap::new(),
+            void: BTreeMap::new(),
+        }
+    }
+
+    fn deliver(&mut self, client: ClientId, delivery: &Delivery) -> Result<(), Violation> {
+        let message = delivery.message;
+        let copy = (message, delivery.dead_letter.is_some());
+        // In STOMP 1.1 an ACK names the message, and so maybe a later delivery.
+        if self.timeout == Duration::MAX || delivery.version != Version::V11 {
+            let received = (copy.1, delivery.count, delivery.written.encoded_from);
+            self.received.insert((client, delivery.subscription, message), received);
+        }
+        if let Some(transaction) = self.members.get(&message).copied() {
+            if !self.committed.contains(&transaction) {
+                let text = format!("client {client} got {message} of {transaction:?}, which has no COMMIT");
+                return broken("transactions", text);
+            }
+            self.effective.insert(transaction, message);
+            self.check(transaction)?;
+        }
+        let voided = self.acknowledged.get(&copy).into_iter().flatten();
+        let voided: Vec<Key> =
+            voided.filter(|(_, count)| delivery.count > *count).map(|(key, _)| *key).collect();
+        for transaction in voided {
+            self.void.insert(transaction, message);
+            self.check(transaction)?;
+        }
+        Ok(())
+    }
+
+    fn check(&self, transaction: Key) -> Result<(), Violation> {
+        match (self.effective.get(&transaction), self.void.get(&transaction)) {
+            (Some(arrived), Some(again)) => {
+                let text = format!(
+                    "{arrived} of {transaction:?} has arrived, but {again}, which it acknowledged, came again"
+                );
+                broken("transactions", text)
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Checker for Transactions {
-    fn see(&mut self, event: &Event, _: Duration) -> Result<(), Violation> {
+    fn see(&mut self, event: &Event, now: Duration) -> Result<(), Violation> {
         match event {
             Event::Requested(client, Request::Send(message)) => {
                 if let Some(transaction) = message.transaction {
                     self.members.insert(message.id, (*client, transaction));
                 }
             }
+            // It is in the transaction, unless the delivery was taken back before it came.
+            Event::Confirmed(client, Request::Ack(subscription, messages, Some(transaction))) => {
+                for message in messages {
+                    let received = self.received.get(&(*client, *subscription, *message));
+                    if let Some((is_dead, count, encoded_from)) = received
+                        && now < encoded_from.saturating_add(self.timeout)
+                    {
+                        let list = self.acknowledged.entry((*message, *is_dead)).or_default();
+                        list.push(((*client, *transaction), *count));
+                    }
+                }
+            }
             Event::Requested(client, Request::Commit(transaction)) => {
                 self.committed.insert((*client, *transaction));
             }
-            Event::Delivered(client, delivery) => {
-                let transaction = self.members.get(&delivery.message);
-                if let Some(transaction) =
-                    transaction.filter(|transaction| !self.committed.contains(transaction))
-                {
-                    let text = format!(
-                        "client {client} got {} of {transaction:?}, which has no COMMIT",
-                        delivery.message
-                    );
-                    return broken("transactions", text);
-                }
-            }
+            Event::Delivered(client, delivery) => return self.deliver(*client, delivery),
             _ => {}
         }
         Ok(())

@@ -1,15 +1,17 @@
 //! The actions of clients: each writes frames that are allowed now, and tells what it requests.
 
-use std::time::Duration;
+mod keeping;
+mod private;
+mod timing;
+mod watching;
 
 use rand::Rng as _;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
-use stompica_broker::simulated::outside;
 
-use crate::client::{Client, Phase};
+use crate::client::{Client, Phase, Unacked};
 use crate::events::{
-    AckMode, Event, Message, MessageId, Request, Subscription, SubscriptionId, TransactionId,
+    AckMode, Event, Message, MessageId, Request, Subscription, SubscriptionId, Terms, TransactionId,
 };
 use crate::frames::{Version, frame};
 use crate::options::Options;
@@ -19,6 +21,25 @@ use crate::options::Options;
 pub struct Numbers {
     message: MessageId,
     transaction: TransactionId,
+    /// Addresses for answers, of ended connections, too.
+    addresses: Vec<String>,
+    query: u64,
+    has_crowd: bool,
+}
+
+impl Numbers {
+    fn next_query(&mut self) -> u64 {
+        self.query += 1;
+        self.query
+    }
+}
+
+impl Numbers {
+    /// The number of a new message.
+    pub fn next_message(&mut self) -> MessageId {
+        self.message += 1;
+        self.message
+    }
 }
 
 /// What one client does in one step.
@@ -44,6 +65,14 @@ impl Actor<'_> {
         if self.client.phase != Phase::Open {
             return None;
         }
+        let percent = self.options.private.percent;
+        if percent > 0 && self.percent(percent) {
+            return self.act_privately();
+        }
+        let percent = self.options.watching.percent;
+        if percent > 0 && self.percent(percent) {
+            return self.watch_something();
+        }
         let weights = &self.options.weights;
         let has_unacked = self.client.subscriptions.values().any(|held| !held.unacked.is_empty());
         let has_transaction = !self.client.transactions.is_empty();
@@ -62,12 +91,18 @@ impl Actor<'_> {
             ("reset", weights.reset),
             ("abandon", weights.abandon),
             ("stall", weights.stall),
+            ("keep", self.options.keeping.subscribe),
+            ("end", self.options.keeping.end),
         ];
         let (name, _) = *all.choose_weighted(self.random, |(_, weight)| *weight).ok()?;
         match name {
             "subscribe" => self.subscribe()?,
             "unsubscribe" => self.unsubscribe()?,
-            "send" => self.send()?,
+            "send" => {
+                for _ in 0..self.burst() {
+                    self.send()?;
+                }
+            }
             "ack" => self.acknowledge("ACK")?,
             "nack" => self.acknowledge("NACK")?,
             "begin" => self.begin(),
@@ -76,9 +111,19 @@ impl Actor<'_> {
             "finish" => self.leave(|client| client.wire.finish()),
             "reset" => self.lose(|client| client.wire.reset()),
             "abandon" => self.lose(|client| client.wire.abandon()),
+            "keep" => self.subscribe_durable()?,
+            "end" => self.end_durable()?,
             _ => self.client.is_stalled = !self.client.is_stalled,
         }
         Some(name)
+    }
+
+    /// The number of messages that are sent together.
+    fn burst(&mut self) -> u32 {
+        match self.options.pressure.burst_max {
+            1 => 1,
+            most => self.random.random_range(1..=most),
+        }
     }
 
     fn percent(&mut self, percent: u32) -> bool {
@@ -86,9 +131,23 @@ impl Actor<'_> {
     }
 
     /// Writes a frame, with a RECEIPT as often as the options say.
-    fn write(&mut self, command: &str, mut headers: Headers, body: &[u8], request: Request) {
-        if self.percent(self.options.receipts) {
+    fn write(&mut self, command: &str, headers: Headers, body: &[u8], request: Request) {
+        let has_receipt = self.percent(self.options.receipts);
+        self.write_with(command, headers, body, request, has_receipt);
+    }
+
+    fn write_with(
+        &mut self,
+        command: &str,
+        mut headers: Headers,
+        body: &[u8],
+        request: Request,
+        has_receipt: bool,
+    ) {
+        if has_receipt {
             headers.push(("receipt", self.client.expect_receipt(request.clone())));
+        } else {
+            self.client.unreceipted.push(request.clone());
         }
         let headers: Vec<(&str, &str)> =
             headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -104,6 +163,12 @@ impl Actor<'_> {
         if self.options.patterns && self.random.random_ratio(1, 4) {
             destination = if destination.starts_with("/queue/") { "/queue/*" } else { "/topic/*" }.to_owned();
         }
+        if self.percent(self.options.tree.patterns)
+            && let Some(pattern) = self.options.tree.all.choose(self.random)
+        {
+            destination.clone_from(pattern);
+        }
+        let destination = self.maybe_dead_letters(destination);
         let is_queue = destination.starts_with("/queue/");
         let modes = [AckMode::Auto, AckMode::Client, AckMode::Individual];
         let ack = if is_queue { *modes.choose(self.random)? } else { AckMode::Auto };
@@ -113,15 +178,15 @@ impl Actor<'_> {
             ack
         };
         let prefetch = (is_queue && self.random.random_ratio(1, 2)).then(|| self.random.random_range(1..8));
-        let name = match ack {
-            AckMode::Auto => "auto",
-            AckMode::Client => "client",
-            AckMode::Individual => "client-individual",
-        };
-        let mut headers: Headers =
-            vec![("id", id.to_string()), ("destination", destination.clone()), ("ack", name.to_owned())];
+        let mut headers: Headers = vec![
+            ("id", id.to_string()),
+            ("destination", destination.clone()),
+            ("ack", ack.name().to_owned()),
+        ];
         headers.extend(prefetch.map(|count: u64| ("prefetch-count", count.to_string())));
-        let subscription = Subscription { id, destination, ack, prefetch };
+        let terms =
+            if is_queue && ack != AckMode::Auto { self.terms(&mut headers) } else { Terms::default() };
+        let subscription = Subscription { id, destination, ack, prefetch, terms, durable: None };
         self.write("SUBSCRIBE", headers, b"", Request::Subscribe(subscription.clone()));
         self.client.subscriptions.insert(id, crate::client::Held { subscription, unacked: Vec::new() });
         Some(())
@@ -130,29 +195,43 @@ impl Actor<'_> {
     fn unsubscribe(&mut self) -> Option<()> {
         let ids: Vec<SubscriptionId> = self.client.subscriptions.keys().copied().collect();
         let id = *ids.choose(self.random)?;
+        self.forget(id)?;
+        self.write("UNSUBSCRIBE", vec![("id", id.to_string())], b"", Request::Unsubscribe(id));
+        Some(())
+    }
+
+    /// Notes that a subscription ends with the next frame.
+    fn forget(&mut self, id: SubscriptionId) -> Option<()> {
         let held = self.client.subscriptions.remove(&id)?;
         self.client.ended.insert(id, (held.subscription, false));
         for taken in self.client.transactions.values_mut() {
             taken.retain(|(subscription, ..)| *subscription != id);
         }
-        self.write("UNSUBSCRIBE", vec![("id", id.to_string())], b"", Request::Unsubscribe(id));
         Some(())
     }
 
     fn send(&mut self) -> Option<()> {
+        self.send_with(Vec::new())
+    }
+
+    /// Sends a message with further headers.
+    fn send_with(&mut self, more: Headers) -> Option<()> {
         let (topics, queues) = (&self.options.topics, &self.options.queues);
         let destination = topics.iter().chain(queues).collect::<Vec<_>>().choose(self.random)?.to_string();
-        self.numbers.message += 1;
-        let id = self.numbers.message;
-        let ttl_ms = self.percent(self.options.expiring).then(|| self.random.random_range(1..2_000_u64));
+        let id = self.numbers.next_message();
         let transactions: Vec<TransactionId> = self.client.transactions.keys().copied().collect();
         let transaction =
             if self.random.random_ratio(1, 2) { transactions.choose(self.random).copied() } else { None };
+        let persistent =
+            self.random.random_ratio(1, 4) || (self.options.store.is_on && self.random.random_ratio(1, 2));
         let odd = ["", "a", "a:b", "\\", "\n", "a\\n:\n\\c", "ü:\\"];
-        let message = Message {
+        let mut message = Message {
             id,
             destination: destination.clone(),
-            expires: ttl_ms.map(|ttl_ms| outside::now() + Duration::from_millis(ttl_ms)),
+            persistent,
+            expires: None,
+            ttl: None,
+            max_exceptions: None,
             transaction,
             header: match self.client.version {
                 Version::V10 => "a".to_owned(),
@@ -162,10 +241,11 @@ impl Actor<'_> {
         };
         let body = message.body();
         let mut headers: Headers = vec![("destination", destination), ("x", message.header.clone())];
+        headers.extend(more);
         headers.push(("content-length", body.len().to_string()));
-        headers.extend(ttl_ms.map(|ttl_ms| ("expiration", ttl_ms.to_string())));
+        self.limit_life(&mut message, &mut headers);
         headers.extend(transaction.map(|transaction| ("transaction", transaction.to_string())));
-        if self.random.random_ratio(1, 4) {
+        if persistent {
             headers.push(("persistent", "true".to_owned()));
         }
         self.write("SEND", headers, &body, Request::Send(message));
@@ -180,11 +260,7 @@ impl Actor<'_> {
             return None;
         }
         let at = self.random.random_range(0..count);
-        let transactions: Vec<TransactionId> = self.client.transactions.keys().copied().collect();
-        // A cumulative ACK outside of the transaction would cover the messages, too.
-        let is_individual = self.client.subscriptions.get(&id)?.subscription.ack == AckMode::Individual;
-        let joins = command == "ACK" && is_individual && self.random.random_ratio(1, 3);
-        let transaction = if joins { transactions.choose(self.random).copied() } else { None };
+        let transaction = self.joined(id, command);
         self.acknowledge_at(id, at, command, transaction)
     }
 
@@ -202,26 +278,30 @@ impl Actor<'_> {
     ) -> Option<()> {
         let held = self.client.subscriptions.get_mut(&id)?;
         let ack_id = held.unacked.get(at)?.1.clone();
-        let taken: Vec<(MessageId, String)> = match held.subscription.ack {
+        let taken: Vec<Unacked> = match held.subscription.ack {
             AckMode::Client => held.unacked.drain(..=at).collect(),
             _ => vec![held.unacked.remove(at)],
         };
-        let messages: Vec<MessageId> = taken.iter().map(|(message, _)| *message).collect();
         let mut headers: Headers = match self.client.version {
             Version::V12 => vec![("id", ack_id)],
             Version::V11 => vec![("message-id", ack_id), ("subscription", id.to_string())],
             Version::V10 => vec![("message-id", ack_id)],
         };
-        if command == "NACK" {
-            self.write("NACK", headers, b"", Request::Nack(id, messages));
-            return Some(());
-        }
         if let Some(transaction) = transaction {
             headers.push(("transaction", transaction.to_string()));
             let list = self.client.transactions.get_mut(&transaction)?;
-            list.extend(taken.into_iter().map(|(message, ack_id)| (id, message, ack_id)));
+            list.extend(taken.iter().map(|(message, ack_id, at)| (id, *message, ack_id.clone(), *at)));
         }
-        self.write("ACK", headers, b"", Request::Ack(id, messages, transaction));
+        let in_time = taken.iter().filter(|(_, _, delivered)| !self.was_taken_back(*delivered));
+        let messages: Vec<MessageId> = in_time.map(|(message, ..)| *message).collect();
+        if command == "NACK" && self.percent(self.options.timing.rejects) {
+            headers.push(("requeue", "false".to_owned()));
+            self.write("NACK", headers, b"", Request::Reject(id, messages, transaction));
+        } else if command == "NACK" {
+            self.write("NACK", headers, b"", Request::Nack(id, messages, transaction));
+        } else {
+            self.write("ACK", headers, b"", Request::Ack(id, messages, transaction));
+        }
         Some(())
     }
 
@@ -238,12 +318,15 @@ impl Actor<'_> {
         let taken = self.client.transactions.remove(&id)?;
         let headers = vec![("transaction", id.to_string())];
         if command == "commit" {
+            self.client.has_committed = true;
             self.write("COMMIT", headers, b"", Request::Commit(id));
             return Some(());
         }
-        for (subscription, message, ack_id) in taken {
-            if let Some(held) = self.client.subscriptions.get_mut(&subscription) {
-                held.unacked.push((message, ack_id)); // its acknowledgement has no effect
+        for (subscription, message, ack_id, delivered) in taken.into_iter().rev() {
+            if let Some(held) = self.client.subscriptions.get_mut(&subscription)
+                && held.unacked.iter().all(|(other, ..)| *other != message)
+            {
+                held.unacked.insert(0, (message, ack_id, delivered)); // its acknowledgement has no effect
             }
         }
         self.write("ABORT", headers, b"", Request::Abort(id));
@@ -272,22 +355,25 @@ impl Actor<'_> {
             let (ack, prefetch) = (AckMode::Client, Some(1));
             let mut headers = vec![("id", id.to_string()), ("destination", destination.clone())];
             headers.extend([("ack", "client".to_owned()), ("prefetch-count", "1".to_owned())]);
-            let subscription = Subscription { id, destination, ack, prefetch };
+            let subscription =
+                Subscription { id, destination, ack, prefetch, terms: Terms::default(), durable: None };
             self.write("SUBSCRIBE", headers, b"", Request::Subscribe(subscription.clone()));
             self.client.subscriptions.insert(id, crate::client::Held { subscription, unacked: Vec::new() });
         }
     }
 
-    fn disconnect(&mut self) {
+    pub(crate) fn disconnect(&mut self) {
         let receipt = self.client.expect_receipt(Request::Disconnect);
         self.client.send(&frame(self.client.version, "DISCONNECT", &[("receipt", &receipt)], b""));
         self.events.push(Event::Requested(self.client.id, Request::Disconnect));
         self.client.phase = Phase::Leaving;
+        self.client.leaves = !self.options.store.is_on; // else its answers may wait for the store for too long
     }
 
     fn leave(&mut self, act: impl FnOnce(&Client)) {
         act(self.client);
         self.client.phase = Phase::Leaving;
+        self.client.leaves = !self.options.store.is_on; // else its answers may wait for the store for too long
     }
 
     fn lose(&mut self, act: impl FnOnce(&Client)) {

@@ -3,6 +3,15 @@
 //! Each seed leaves some of them out altogether (swarm testing): a run in which nobody ever unsubscribes reaches states
 //! that a run with a bit of everything does not reach.
 
+pub mod disturbances;
+mod keeping;
+mod pressure;
+mod private;
+pub mod store;
+mod timing;
+mod tree;
+mod watching;
+
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
@@ -10,7 +19,17 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use stompica_broker::config::{Config, Ids, SlowConsumer};
 
+use self::disturbances::{Disturbance, Disturbances, Ending};
+pub use self::keeping::{Dialect, DurableName, Keeping};
+pub use self::private::Private;
+use self::store::StoreOptions;
+pub use self::timing::Timing;
+pub use self::tree::Tree;
+pub use self::watching::Watching;
 use crate::frames::Version;
+use crate::options::pressure::Pressure;
+use crate::patterns::Rules;
+use crate::rogue::options::RogueOptions;
 
 /// How often the actions of clients occur, as weights; 0: never.
 #[derive(Clone, Debug)]
@@ -83,6 +102,12 @@ pub struct Options {
     pub queues: Vec<String>,
     /// Whether subscriptions may use patterns.
     pub patterns: bool,
+    /// Patterns over a tree of names.
+    pub tree: Tree,
+    /// Diagnostics.
+    pub watching: Watching,
+    /// Temporary destinations.
+    pub private: Private,
     /// Percentage of connections that use WebSocket.
     pub websockets: u32,
     /// Percentage of SENDs, ACKs and others with a RECEIPT.
@@ -97,6 +122,18 @@ pub struct Options {
     pub buffer_bytes: usize,
     /// The longest time that passes at a time.
     pub pause_max: Duration,
+    /// What happens to the broker.
+    pub disturbances: Disturbances,
+    /// The store.
+    pub store: StoreOptions,
+    /// Clients that break rules.
+    pub rogues: RogueOptions,
+    /// What topics keep.
+    pub keeping: Keeping,
+    /// What brings the broker to its limits.
+    pub pressure: Pressure,
+    /// What depends on time.
+    pub timing: Timing,
     /// The planted fault that is switched on.
     pub fault: Option<String>,
 }
@@ -120,7 +157,7 @@ impl Options {
         let (topics, queues) = (random.random_range(0..4), random.random_range(0..5));
         let names =
             |prefix: &str, count: usize| (0..count).map(|at| format!("/{prefix}/{at}")).collect::<Vec<_>>();
-        Options {
+        let mut options = Options {
             seed,
             steps,
             config: config(random),
@@ -152,6 +189,9 @@ impl Options {
             topics: if topics + queues == 0 { names("topic", 1) } else { names("topic", topics) },
             queues: names("queue", queues),
             patterns: random.random_ratio(1, 3),
+            tree: Tree::default(),
+            private: Private::default(),
+            watching: Watching::default(),
             websockets: one_of(random, &[0, 0, 50, 100]),
             receipts: one_of(random, &[0, 10, 50, 100]),
             expiring: one_of(random, &[0, 0, 10, 60]),
@@ -159,8 +199,45 @@ impl Options {
             piece_max: one_of(random, &[3, 100, 2_000, 1 << 20]),
             buffer_bytes: one_of(random, &[64, 1_000, 8_000, 64_000, 1 << 20]),
             pause_max: Duration::from_millis(one_of(random, &[1, 20, 500, 6_000])),
+            disturbances: Disturbances::default(),
+            store: StoreOptions::default(),
+            rogues: RogueOptions::new(seed),
+            keeping: Keeping::default(),
+            pressure: Pressure::default(),
+            timing: Timing::default(),
             fault: None,
+        };
+        options.keeping = Keeping::draw(seed, &mut options.topics);
+        Pressure::draw(&mut options);
+        options.tree = Tree::draw(seed, &mut options.config, &mut options.topics, &mut options.queues);
+        options.private = Private::draw(seed, &options.config);
+        options.store = StoreOptions::new(seed, &mut options.config);
+        options.timing = Timing::draw(seed, &mut options.config, options.store.is_durable);
+        options.draw_disturbances();
+        options.watching = Watching::draw(seed, &options.config);
+        let (has_patterns, is_watched) = (options.tree.patterns > 0, options.watching.percent > 0);
+        options.rogues.adjust(&mut options.config, has_patterns, is_watched);
+        options.pause_max = options.pause_max.min(options.store.pause_max());
+        options
+    }
+
+    fn draw_disturbances(&mut self) {
+        if self.rogues.pace > 0 {
+            return; // rogues count on times and answers that disturbances change
         }
+        self.disturbances = Disturbances::draw(self.seed, &mut self.config, self.clients_max);
+        if self.keeping.subscribe > 0 && self.disturbances.ending == Some(Ending::Stop) {
+            self.disturbances.ending = None; // a stop loses requests for durable subscriptions (seed 121): see the guide
+        }
+        if self.disturbances.kinds.contains(&Disturbance::WallClock) {
+            self.timing.odd_expiries = 0; // `expires` means the wall clock
+        }
+    }
+
+    /// The rules of patterns.
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        Rules::new(self.config.wildcards, self.config.compat)
     }
 }
 
@@ -171,6 +248,7 @@ fn config(random: &mut SmallRng) -> Config {
         ids: Ids::Sequential,
         log_level: stompica_broker::log::Level::Warn,
         heartbeat_ms: (0, 0),
+        max_connections: 100_000, // the default is the machine's
         memory_limit: one_of(random, &[1 << 20, 4 << 20, 64 << 20, 64 << 20]),
         outbox_limit: one_of(random, &[2_000, 20_000, 1 << 20, 32 << 20]),
         slow_consumer: one_of(

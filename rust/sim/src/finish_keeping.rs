@@ -1,0 +1,103 @@
+//! The end of a run: what topics have kept is read, then ended; everybody leaves, and the broker keeps nothing.
+
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+use stompica_broker::simulated::outside;
+use stompica_broker::snapshot::Snapshot;
+
+use crate::client::Phase;
+use crate::events::{AckMode, Violation};
+use crate::options::Dialect;
+use crate::world::World;
+
+/// Connections that try to hold a durable subscription, one after the other: memory may be short.
+const ATTEMPTS_MAX: usize = 3;
+
+impl World {
+    /// All holders of durable subscriptions leave, and a new client takes what each of them has kept.
+    ///
+    /// Returns false if it is refused, because memory is short.
+    pub(crate) fn read_durables(&mut self) -> Result<bool, Violation> {
+        if self.options.keeping.durables.is_empty() {
+            return Ok(true);
+        }
+        let mut random = SmallRng::seed_from_u64(0);
+        for at in 0..self.clients.len() {
+            if self.clients[at].phase == Phase::Open {
+                self.act_as(at, &mut random, |actor| actor.detach())?;
+            }
+        }
+        self.come_to_rest()?;
+        for number in 0..self.options.keeping.durables.len() {
+            let mut is_held = false;
+            for _ in 0..ATTEMPTS_MAX {
+                let at = self.connect_for(number)?;
+                // With so little credit it is not cut off as a slow consumer.
+                let mode = (AckMode::Client, Some(1));
+                let dialect = self.options.keeping.dialects[0];
+                self.act_as(at, &mut random, |actor| actor.hold(number, dialect, mode, true))?;
+                self.run_until_idle()?;
+                is_held = self.clients[at].phase == Phase::Open;
+                if is_held {
+                    break;
+                }
+            }
+            if !is_held {
+                return Ok(false);
+            }
+        }
+        self.come_to_rest()?;
+        Ok(true)
+    }
+
+    /// Ends all that topics keep. Then all clients leave, and nothing remains.
+    pub(crate) fn leave_nothing(&mut self) -> Result<(), Violation> {
+        self.end_durables()?;
+        let mut random = SmallRng::seed_from_u64(0);
+        for at in 0..self.clients.len() {
+            if self.clients[at].phase == Phase::Open {
+                self.act_as(at, &mut random, |actor| actor.disconnect())?;
+            }
+        }
+        self.run_until_idle()?;
+        // Empty queues are removed after a while.
+        outside::advance(self.options.config.queue_idle_expiry);
+        self.come_to_rest()?;
+        let left = self.broker.snapshot();
+        // Tables keep names and room for what they held; the text of `/queue/monitor` has a deadline.
+        let rest = Snapshot { held_bytes: 0, timers: 0, message_bytes: 0, ..left.clone() };
+        if left.timers > 1 || rest != Snapshot::default() {
+            return Err(Violation {
+                checker: "accounting",
+                text: format!("left by clients that are gone: {left:?}"),
+            });
+        }
+        Ok(())
+    }
+
+    /// Ends all durable subscriptions.
+    fn end_durables(&mut self) -> Result<(), Violation> {
+        let mut random = SmallRng::seed_from_u64(0);
+        for number in 0..self.options.keeping.durables.len() {
+            let at = self.connect_for(number)?;
+            self.act_as(at, &mut random, |actor| actor.end(number, Dialect::Durable, true))?;
+            self.run_until_idle()?;
+            if self.clients[at].first_missing().is_some() {
+                let text = format!("durable subscription {number} cannot be ended");
+                return Err(Violation { checker: "liveness", text });
+            }
+        }
+        Ok(())
+    }
+
+    /// A new connection that can name a durable subscription.
+    fn connect_for(&mut self, number: usize) -> Result<usize, Violation> {
+        self.connect_as(&mut SmallRng::seed_from_u64(0), self.options.keeping.durables[number].scope)?;
+        self.run_until_idle()?;
+        let at = self.clients.len() - 1;
+        match self.clients[at].phase {
+            Phase::Open => Ok(at),
+            _ => Err(Violation { checker: "liveness", text: "nobody can connect at the end".to_owned() }),
+        }
+    }
+}
