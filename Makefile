@@ -8,7 +8,8 @@ export VIRTUAL_ENV := $(abspath $(VENV))
 # Arguments for pytest: make test PYTEST="-k wildcards"
 PYTEST ?=
 
-.PHONY: all run build setup interop test test-rust sim loadgen test-python test-spark lint format fuzz soak coverage bench
+.PHONY: all run build setup interop test test-rust sim sim-faults loom loadgen test-python test-spark lint format fuzz soak
+.PHONY: coverage bench
 .PHONY: wheel docs clean
 .NOTPARALLEL:
 
@@ -46,11 +47,21 @@ test: setup test-rust build
 test-rust:
 	cargo test --workspace --quiet
 	cd rust/sim && cargo test --release --quiet --locked
+	cd rust/loom && cargo test --release --quiet --locked
+
+# The code in which threads meet, with more interruptions than `make test-rust` tries, two minutes a test at most.
+INTERRUPTIONS ?= 5
+loom:
+	cd rust/loom && INTERRUPTIONS=$(INTERRUPTIONS) SECONDS=120 cargo test --release --locked -- --nocapture
 
 # The real broker in a simulated world, ten seconds of new seeds; docs/simulator.md. make sim SEED=1 repeats one.
 sim:
 	cd rust/sim && SEED=$(SEED) SEEDS=$(SEEDS) EVENTS=$(EVENTS) ONLY=$(ONLY) FAULT=$(FAULT) SECONDS=$(SECONDS) \
-	  cargo run --release --quiet --locked
+	  CORES=$(CORES) cargo run --release --quiet --locked
+
+# Searches every planted fault, and writes the seeds needed into rust/sim/README.md.
+sim-faults:
+	cd rust/sim && FAULTS=all cargo run --release --quiet --locked
 
 # The load generator, which the tests of the harness run.
 loadgen:
@@ -80,6 +91,7 @@ lint: $(VENV)/.dev
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	cargo clippy --package stompica-broker --features simulation --quiet -- -D warnings
 	cd rust/sim && cargo fmt --check && cargo clippy --release --all-targets --quiet --locked -- -D warnings
+	cd rust/loom && cargo fmt --check && cargo clippy --release --tests --quiet --locked -- -D warnings
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 
@@ -111,6 +123,7 @@ coverage:
 
 soak: setup build coverage
 	$(MAKE) sim SECONDS=1800
+	$(MAKE) loom
 	$(BIN)/python -m pytest tests/soak tests/bench -m soak $(PYTEST)
 
 # All workloads beside the ideal relay, with the default number of writers and with one: about an hour.
