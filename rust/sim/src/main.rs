@@ -8,6 +8,7 @@
 //! | `EVENTS` | steps of each seed before faults end | 2000 |
 //! | `ONLY` | the name of the only checker whose findings count | all |
 //! | `CORES` | how many seeds run side by side | one for each core |
+//! | `SHRINK` | seconds for cutting down the trace of a failure | 20 |
 //! | `FAULT` | a planted fault to switch on | none |
 //! | `FAULTS` | planted faults to search, with commas, in `SEEDS` seeds of each series; `all` writes the table to `README.md` | none |
 //!
@@ -171,7 +172,9 @@ impl Plan {
 }
 
 fn report(failure: &Failure, options: &Options) {
-    let (kept, least) = shrink(failure, options);
+    let limit = Duration::from_secs(number("SHRINK").unwrap_or(20));
+    eprintln!("{}: {}; cutting down the trace …", failure.violation.checker, failure.violation.text);
+    let (kept, least) = shrink(failure, options, limit);
     let trace = &least.trace;
     for line in &trace[trace.len().saturating_sub(SHOWN_LINES)..] {
         println!("{line}");
