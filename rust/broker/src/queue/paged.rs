@@ -269,6 +269,7 @@ impl Pending {
             && let Some(stub) = paged.stubs.remove_key(&seq, |stub| stub.seq)
         {
             paged.expired.push_back(stub);
+            paged.count();
         }
     }
 

@@ -55,6 +55,16 @@ fn only_the_window_stays_loaded_and_nothing_is_requested_while_it_is_full() {
 }
 
 #[test]
+fn the_memory_of_expired_stubs_is_counted() {
+    let mut pending = line(100);
+    for seq in 50..100 {
+        pending.expire_stub(seq);
+        let paged = pending.paged.as_deref().unwrap();
+        assert_eq!(paged.counted, paged.stub_bytes());
+    }
+}
+
+#[test]
 fn a_window_is_bounded_in_bytes_as_well() {
     let mut pending = Pending::default();
     (1..=5).for_each(|seq| _ = pending.push(message(seq, 0, 900)));
