@@ -9,7 +9,7 @@ pub use crate::door::simulated as outside;
 use crate::audit::Before;
 use crate::config::Config;
 use crate::connection::listener::Listener;
-use crate::door::{Events, Interest, Poll, Waker};
+use crate::door::{Events, Instant, Interest, Poll, Waker};
 use crate::held;
 use crate::ids::{self, ShardId};
 pub use crate::ids::{NO_RECORD, RecordId};
@@ -32,6 +32,15 @@ struct Thread {
     /// `None` once it has ended.
     shard: Option<Shard>,
     message_bytes: i64,
+    slept_at: Instant,
+    /// How long it sleeps since then without an event; `None`: without a limit.
+    sleep: Option<Duration>,
+}
+
+impl Thread {
+    fn new(shard: Shard) -> Self {
+        Thread { sleep: shard.sleep(), shard: Some(shard), message_bytes: 0, slept_at: Instant::now() }
+    }
 }
 
 /// A broker whose turns are run by the caller.
@@ -68,7 +77,7 @@ impl SteppedBroker {
             let (shared, config, id) = (Arc::clone(&shared), Arc::clone(&config), ShardId(at as u8));
             let mut shard = Shard::new(id, shared, config, poll, listener.take(), &epoch, store);
             shard.begin();
-            Thread { shard: Some(shard), message_bytes: 0 }
+            Thread::new(shard)
         };
         let previous_bytes = held::swap(0);
         let threads = polls.into_iter().zip(stores).enumerate().map(new).collect();
@@ -94,11 +103,21 @@ impl SteppedBroker {
         self.threads[shard].shard.is_none()
     }
 
-    /// How long a shard would sleep now; `None`: until an event comes. Zero if it has ended nothing is to be done.
+    /// How much longer a shard sleeps; `None`: until an event comes, or it has ended. It chose the time after its last
+    /// turn.
     #[must_use]
     pub fn sleep(&self, shard: usize) -> Option<Duration> {
-        let shard = self.threads[shard].shard.as_ref()?;
-        if shard.has_events() { Some(Duration::ZERO) } else { shard.sleep() }
+        let thread = &self.threads[shard];
+        if thread.shard.as_ref()?.has_events() {
+            return Some(Duration::ZERO);
+        }
+        thread.sleep.map(|sleep| sleep.saturating_sub(thread.slept_at.elapsed()))
+    }
+
+    /// The time until the next deadline of a shard, if it has one: it may wake earlier, and look for free memory.
+    #[must_use]
+    pub fn deadline(&self, shard: usize) -> Option<Duration> {
+        self.threads[shard].shard.as_ref()?.deadline()
     }
 
     /// Runs one turn of a shard, unless it has ended.
@@ -108,6 +127,7 @@ impl SteppedBroker {
         let previous_bytes = held::swap(thread.message_bytes);
         shard.run_turn(&mut self.events);
         self.reclaimed_while_busy |= outside::take_reclaims() > 0 && shard.has_work();
+        (thread.slept_at, thread.sleep) = (Instant::now(), shard.sleep());
         if shard.is_stopped() {
             shard.end();
             thread.shard = None;

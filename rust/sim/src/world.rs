@@ -22,6 +22,9 @@ use crate::store::Disk;
 const TURN: Duration = Duration::from_micros(20);
 /// Lines of the trace that a failure shows.
 const TRACE_LINES: usize = 4000;
+/// How often idle shards wake without an effect before they are left asleep until a deadline. A frame that waits for
+/// others to arrive needs two wakes for each of them.
+const WAKES_MAX: u32 = 64;
 
 /// A failed run.
 #[derive(Clone, Debug)]
@@ -61,6 +64,8 @@ pub struct World {
     pub(crate) numbers: Numbers,
     trace: VecDeque<String>,
     pub(crate) summary: Summary,
+    /// The events when time last passed while the broker was idle, and how often it has passed since they changed.
+    idle: (u64, u32),
     pub(crate) step: u64,
     pub(crate) finishes: bool,
     /// Queues that were consumed at the end.
@@ -97,6 +102,7 @@ impl World {
             numbers: Numbers::default(),
             trace: VecDeque::new(),
             summary: Summary::default(),
+            idle: (0, 0),
             step: 0,
             finishes: false,
             drained: BTreeSet::new(),
@@ -296,6 +302,20 @@ impl World {
             self.advance(time);
         }
         Ok(())
+    }
+
+    /// Lets time pass until an idle shard wakes, at most `limit`, and returns the time. Shards wake often while memory is
+    /// short, and look for free memory; once this has changed nothing many times, they sleep until a deadline.
+    pub(crate) fn pass_idly(&mut self, limit: Duration) -> Duration {
+        let (events, times) = self.idle;
+        self.idle =
+            if events == self.summary.events { (events, times + 1) } else { (self.summary.events, 0) };
+        let skips = self.idle.1 > WAKES_MAX;
+        let wake = |at| if skips { self.broker.deadline(at) } else { self.broker.sleep(at) };
+        let next = (0..self.broker.shards()).filter_map(wake).min();
+        let time = next.unwrap_or(limit).max(Duration::from_millis(1)).min(limit);
+        self.advance(time);
+        time
     }
 
     /// Lets time pass.

@@ -56,7 +56,8 @@ fn a_planted_fault_is_found_and_its_steps_are_reduced() {
     let options = |seed| Options { fault: Some("credit-twice".to_owned()), ..Options::new(seed, 2000) };
     let found =
         (1..5000).find_map(|seed| World::new(options(seed)).run(|_| true).err()).expect("it is found");
-    let (kept, least) = stompica_sim::shrink::shrink(&found, &options(found.seed), std::time::Duration::from_secs(600));
+    let (kept, least) =
+        stompica_sim::shrink::shrink(&found, &options(found.seed), std::time::Duration::from_secs(600));
     assert_eq!(least.violation.checker, found.violation.checker);
     assert!(kept < 200, "{kept} steps");
 }

@@ -152,13 +152,15 @@ impl Shard {
         if self.has_work() {
             return Some(Duration::ZERO);
         }
+        self.timer_timeout().into_iter().chain(self.memory_timeout()).chain(self.reclaim_timeout()).min()
+    }
+
+    /// The time until the next deadline.
+    fn timer_timeout(&self) -> Option<Duration> {
         let now_ms = self.clock_ms();
-        let timer = [self.turn.timers.next_ms(), self.draining_deadline_ms(), self.accept_again_ms()]
-            .into_iter()
-            .flatten()
-            .min()
-            .map(|at_ms| Duration::from_millis(at_ms.saturating_sub(now_ms).min(POLL_MAX_MS)));
-        timer.into_iter().chain(self.memory_timeout()).chain(self.reclaim_timeout()).min()
+        let next_ms = [self.turn.timers.next_ms(), self.draining_deadline_ms(), self.accept_again_ms()];
+        let next_ms = next_ms.into_iter().flatten().min()?;
+        Some(Duration::from_millis(next_ms.saturating_sub(now_ms).min(POLL_MAX_MS)))
     }
 
     fn clock_ms(&self) -> u64 {

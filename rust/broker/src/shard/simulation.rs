@@ -46,6 +46,12 @@ impl Shard {
         self.poll_timeout()
     }
 
+    /// The time until its next deadline.
+    #[cfg(simulated)]
+    pub fn deadline(&self) -> Option<Duration> {
+        self.timer_timeout()
+    }
+
     /// The number of connections whose initial replay waits for memory.
     #[cfg(test)]
     pub fn short_of_memory(&self) -> usize {

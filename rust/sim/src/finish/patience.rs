@@ -35,8 +35,7 @@ impl World {
         let before: Vec<_> = (0..self.clients.len()).map(|at| is_asking(self, at)).collect();
         let end = outside::now() + PATIENCE;
         while outside::now() < end {
-            let next = (0..self.broker.shards()).filter_map(|at| self.broker.sleep(at)).min();
-            outside::advance(next.unwrap_or(PATIENCE).clamp(Duration::from_millis(1), PATIENCE));
+            self.pass_idly(PATIENCE);
             self.run_until_idle()?;
         }
         for (at, asked) in before.into_iter().enumerate() {
