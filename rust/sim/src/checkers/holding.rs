@@ -9,7 +9,7 @@ use stompica_broker::simulated::outside::Written;
 use super::{Checker, broken};
 use crate::events::{
     AckMode, ClientId, Delivery, Event, MessageId, Request, Store, Subscription, SubscriptionId,
-    TransactionId, Violation,
+    TransactionId, Violation, is_queue,
 };
 use crate::frames::Version;
 use crate::options::Options;
@@ -116,6 +116,10 @@ impl Holding {
         let key = (client, delivery.subscription);
         let Some(subscription) = self.subscriptions.get(&key).cloned() else { return Ok(()) };
         let Some(store) = subscription.store().filter(|_| !delivery.retained) else { return Ok(()) };
+        // Each subscription to a topic had a copy of its own, and their dead letters cannot be told apart.
+        if delivery.original.as_ref().is_some_and(|original| !is_queue(original)) {
+            return Ok(());
+        }
         let (message, count, written) = (delivery.message, delivery.count, delivery.written);
         let copy = (message, store);
         let held = Held { holder: key, count, written, len: delivery.body.len() as u64 };
