@@ -218,7 +218,9 @@ impl Connections {
         let Some(conn) = self.table.get_mut(key) else { return Progress::default() };
         conn.output.flush = Flush::Idle;
         if conn.life.phase == Phase::Leaving {
-            return Progress::default(); // its last frames are sent after its subscriptions are removed
+            // Its last frames are sent after its subscriptions are removed. What was written to make room is settled now.
+            let may_settle = conn.pending_writes.is_some() && conn.output.outbox.has_passed_mark();
+            return Progress { may_settle, ..Progress::default() };
         }
         let (flushed, written) = conn.write(&mut self.chunks, turn);
         let waits = conn.wait.is_on();
