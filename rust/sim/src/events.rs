@@ -164,8 +164,6 @@ pub struct Delivery {
     pub redelivered: bool,
     /// The number of this delivery: `delivery-count`; 1 without it.
     pub count: u64,
-    /// `dropped`: the messages that were dropped before this one.
-    pub dropped: u64,
     /// `dead-letter-reason`.
     pub dead_letter: Option<String>,
     /// `delivery-count` of a dead letter: the deliveries in its old queue.
@@ -329,6 +327,8 @@ pub enum Event {
     Refused(ClientId, Request),
     /// A client has received a MESSAGE.
     Delivered(ClientId, Delivery),
+    /// The next MESSAGE of a client, whatever it is, says that so many were dropped before it.
+    Dropped(ClientId, u64),
     /// A client opens a connection; with `true`, over WebSocket.
     Connecting(ClientId, bool),
     /// CONNECTED has come.

@@ -53,7 +53,6 @@ pub(super) fn delivery(subscription: u64, message: &Message, count: u64) -> Deli
         retained: false,
         redelivered: count > 1,
         count,
-        dropped: 0,
         dead_letter: None,
         dead_count: None,
         original: None,

@@ -318,6 +318,7 @@ impl Client {
     }
 
     fn read_message(&mut self, frame: &Frame, events: &mut Vec<Event>) -> Result<(), String> {
+        events.extend(number(frame, "dropped")?.map(|count| Event::Dropped(self.id, count)));
         if self.read_watched(frame, events)? {
             return Ok(());
         }
@@ -380,7 +381,6 @@ impl Client {
             dead_letter,
             original: frame.header("original-destination").map(str::to_owned),
             message_id: frame.expect("message-id")?.to_owned(),
-            dropped: number(frame, "dropped")?.unwrap_or(0),
             written: self.began,
             header: frame.header("x").map(str::to_owned),
             version: self.version,
