@@ -131,6 +131,8 @@ impl SteppedBroker {
         if shard.is_stopped() {
             shard.end();
             thread.shard = None;
+            // Its thread would count them, and ends. Their connections end with it, or with shards that stop as well.
+            _ = requester::take_lost();
         }
         thread.message_bytes = held::swap(previous_bytes);
     }
