@@ -110,7 +110,7 @@ impl Owners<'_> {
                     }
                     None if is_done => {
                         self.ask_homes(key);
-                        if self.is_deciding(key, token) && planted!("read-on-behind-commit") {
+                        if planted!("read-on-behind-commit", if self.is_deciding(key, token)) {
                             self.connections.go_on_after(self.turn, key, Question::Commit(token));
                         }
                     }

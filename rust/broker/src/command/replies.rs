@@ -33,8 +33,8 @@ impl Owners<'_> {
         {
             return Ok(());
         }
-        let own = self.connections.table.get(key).and_then(|conn| conn.temporary.as_ref());
-        if own.is_some_and(|own| own.answered.contains(name)) && planted!("implicit-consumer-forgotten") {
+        let own = || self.connections.table.get(key).and_then(|conn| conn.temporary.as_ref());
+        if planted!("implicit-consumer-forgotten", if own().is_some_and(|own| own.answered.contains(name))) {
             return Ok(());
         }
         self.check_subscription(key, name)?;

@@ -73,10 +73,11 @@ impl Owners<'_> {
         // The next time is a multiple of the interval after the first one, however late this one is.
         let late = self.turn.now_ms.saturating_sub(at_ms) / watch.interval_ms.max(1);
         let next_ms = at_ms.saturating_add(watch.interval_ms.saturating_mul(late + 1));
-        if self.keeps_up(key) || !planted!("slow-watch-forgotten") {
+        let keeps_up = self.keeps_up(key);
+        if keeps_up || !planted!("slow-watch-forgotten") {
             self.turn.timers.set(next_ms, Due::Diagnostics(key));
         }
-        if !self.is_draining && self.keeps_up(key) {
+        if !self.is_draining && keeps_up {
             self.ask_for_watch(key);
         }
     }

@@ -16,6 +16,8 @@ pub mod simulated;
 pub mod sync;
 #[cfg(not(any(simulated, loom)))]
 mod system;
+#[cfg(any(simulated, loom))]
+mod values;
 
 use std::collections;
 
@@ -35,8 +37,12 @@ pub use self::outside::is_planted;
 
 /// Whether a planted fault is switched on. Planted faults show that the simulator finds what it has to find; the shipped
 /// build contains none of them. Ask last (`if is_late && planted!("…")`): a place counts as reached when it is asked, and
-/// should be reached only where the fault changes something.
+/// should be reached only where the fault changes something. A condition that only the fault needs, and that takes more
+/// than a comparison, goes into the macro (`planted!("…", if is_found(name))`): the shipped build does not evaluate it.
 macro_rules! planted {
+    ($fault:literal, if $condition:expr) => {
+        cfg!(any(simulated, loom)) && $condition && $crate::door::planted!($fault)
+    };
     ($fault:literal) => {{
         #[cfg(any(simulated, loom))]
         let is_planted = $crate::door::is_planted($fault);

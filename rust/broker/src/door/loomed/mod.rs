@@ -10,14 +10,11 @@ pub mod thread;
 use std::cell::Cell;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::ops::{Add, BitOr, Sub};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::sync::{Condvar, Mutex};
-
-/// Keys of hash tables: constant, because loom needs the same run each time.
-pub type HashState = foldhash::fast::FixedState;
+pub use super::values::{HashState, Instant, Interest, Token};
 
 thread_local! {
     /// The planted fault that is switched on. All threads of a test run on the thread that runs the test.
@@ -39,6 +36,12 @@ pub fn is_planted(fault: &str) -> bool {
 #[must_use]
 pub fn hash_state() -> HashState {
     HashState::with_seed(0)
+}
+
+/// The time that has passed: none, ever.
+#[must_use]
+pub fn now() -> Duration {
+    Duration::ZERO
 }
 
 /// The time since 1970.
@@ -63,75 +66,6 @@ pub fn random_bytes<const BYTES: usize>() -> [u8; BYTES] {
 #[must_use]
 pub const fn turn_divisor() -> usize {
     1
-}
-
-/// The only moment of a world without time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Instant(Duration);
-
-impl Instant {
-    /// The only moment.
-    #[must_use]
-    pub fn now() -> Self {
-        Instant(Duration::ZERO)
-    }
-
-    /// The time since this moment.
-    #[must_use]
-    pub fn elapsed(self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// The time between an earlier moment and this one; zero if the other one is later.
-    #[must_use]
-    pub fn saturating_duration_since(self, earlier: Instant) -> Duration {
-        self.0.saturating_sub(earlier.0)
-    }
-
-    /// The moment after this time, if it can be represented.
-    #[must_use]
-    pub fn checked_add(self, time: Duration) -> Option<Instant> {
-        self.0.checked_add(time).map(Instant)
-    }
-}
-
-impl Add<Duration> for Instant {
-    type Output = Instant;
-
-    fn add(self, time: Duration) -> Instant {
-        Instant(self.0 + time)
-    }
-}
-
-impl Sub for Instant {
-    type Output = Duration;
-
-    fn sub(self, earlier: Instant) -> Duration {
-        self.saturating_duration_since(earlier)
-    }
-}
-
-/// Identifies a source of events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token(pub usize);
-
-/// The kinds of events to report.
-#[derive(Clone, Copy, Debug)]
-pub struct Interest;
-
-impl Interest {
-    /// Bytes or connections have arrived.
-    pub const READABLE: Interest = Interest;
-    /// There is room to write.
-    pub const WRITABLE: Interest = Interest;
-}
-
-impl BitOr for Interest {
-    type Output = Interest;
-
-    fn bitor(self, _: Interest) -> Interest {
-        self
-    }
 }
 
 /// Whether the waker was used since the last poll, as the system's event counter has it.

@@ -6,7 +6,6 @@
 
 mod network;
 mod poll;
-mod time;
 mod wire;
 mod writes;
 
@@ -20,13 +19,10 @@ use rand::{Rng as _, SeedableRng as _};
 use self::network::{Link, Waiting};
 pub use self::network::{SpareDescriptor, TcpListener, TcpStream, bind, untaken_bytes};
 use self::poll::PollState;
-pub use self::poll::{Event, Events, Interest, Poll, Registry, Source, Token, Waker};
-pub use self::time::Instant;
+pub use self::poll::{Event, Events, Poll, Registry, Source, Waker};
 pub use self::wire::{Wire, connect};
 pub use self::writes::Written;
-
-/// Keys of hash tables. They are constant, so that the order of a table follows from its contents.
-pub type HashState = foldhash::fast::FixedState;
+pub use super::values::{HashState, Instant, Interest, Token};
 
 /// The outside of one simulated broker.
 #[derive(Debug)]

@@ -11,7 +11,8 @@ use std::net::{Shutdown, SocketAddr};
 
 use rand::Rng as _;
 
-use super::poll::{Readiness, Source, Token};
+use super::Token;
+use super::poll::{Readiness, Source};
 use super::writes::Writes;
 use super::{Outside, with};
 

@@ -2,36 +2,13 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::ops::BitOr;
 use std::time::Duration;
 
 use rand::Rng as _;
 use rand::seq::SliceRandom as _;
 
 use super::with;
-
-/// Identifies a source of events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Token(pub usize);
-
-/// The kinds of events to report. All are reported.
-#[derive(Clone, Copy, Debug)]
-pub struct Interest;
-
-impl Interest {
-    /// Bytes or connections have arrived.
-    pub const READABLE: Interest = Interest;
-    /// There is room to write.
-    pub const WRITABLE: Interest = Interest;
-}
-
-impl BitOr for Interest {
-    type Output = Interest;
-
-    fn bitor(self, _: Interest) -> Interest {
-        self
-    }
-}
+use crate::door::{Interest, Token};
 
 /// The changes of one source.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,11 +1,37 @@
-//! The monotonic clock.
+//! Values as the system's libraries have them, for the builds whose outside is computed.
 
-use std::ops::{Add, Sub};
+use std::ops::{Add, BitOr, Sub};
 use std::time::Duration;
 
-use super::now;
+use super::outside::now;
 
-/// A moment of simulated time.
+/// Keys of hash tables. They are constant, so that the order of a table follows from its contents.
+pub type HashState = foldhash::fast::FixedState;
+
+/// Identifies a source of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub usize);
+
+/// The kinds of events to report. All are reported.
+#[derive(Clone, Copy, Debug)]
+pub struct Interest;
+
+impl Interest {
+    /// Bytes or connections have arrived.
+    pub const READABLE: Interest = Interest;
+    /// There is room to write.
+    pub const WRITABLE: Interest = Interest;
+}
+
+impl BitOr for Interest {
+    type Output = Interest;
+
+    fn bitor(self, _: Interest) -> Interest {
+        self
+    }
+}
+
+/// A moment of the time that the outside computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);
 
