@@ -60,7 +60,7 @@ pub enum Load {
 }
 
 /// The sums and findings of one audit.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Audit {
     /// The number of shards.
     pub shards: usize,
@@ -97,6 +97,12 @@ pub struct Audit {
     credit_of: HashMap<Subscriber, Amount>,
     /// The credit of each consumer of a home, and what it will get back.
     credit: HashMap<(ShardId, ConsumerKey), Amount>,
+    /// The subscription waits for credit on behalf of the home.
+    wanted_credit: Vec<(Subscriber, ShardId)>,
+    /// The home has credit of the subscription, and has not been asked to return it.
+    kept_credit: Vec<(Subscriber, ShardId)>,
+    /// Notes on their way that ask the home to return credit of the subscription.
+    revocations: Set<(Subscriber, ShardId)>,
     /// Subscriptions that consume queues, of connections that are open and do not end.
     open_subscriptions: Set<Subscriber>,
     /// The subscriptions behind the consumers of homes.
@@ -117,41 +123,6 @@ pub struct Audit {
     visited: Set<ShardId>,
     /// The answers that frames wait for, minus those that were visited or are held by somebody who will send them.
     answers: HashMap<(ShardId, ConnKey, u64), i64>,
-}
-
-impl Default for Audit {
-    fn default() -> Self {
-        Audit {
-            shards: 0,
-            shard: ShardId(0),
-            conn: None,
-            findings: Vec::new(),
-            message_bytes: 0,
-            text_bytes: 0,
-            batch_bytes: 0,
-            seen: Set::default(),
-            in_flight: HashMap::default(),
-            existing: Set::default(),
-            memory: 0,
-            connections: 0,
-            unfinished: 0,
-            retained: 0,
-            stale: 0,
-            queues: 0,
-            credit_of: HashMap::default(),
-            credit: HashMap::default(),
-            open_subscriptions: Set::default(),
-            subscribers: HashMap::default(),
-            filters: HashMap::default(),
-            beliefs: HashMap::default(),
-            news: Set::default(),
-            loaded: Set::default(),
-            stalls: Set::default(),
-            reliefs: Set::default(),
-            visited: Set::default(),
-            answers: HashMap::default(),
-        }
-    }
 }
 
 impl Audit {
@@ -228,6 +199,21 @@ impl Audit {
         self.credit_of.entry(subscriber).or_default().add(credit);
     }
 
+    /// A home has asked a subscription for credit that it has not got.
+    pub fn wants_credit(&mut self, subscriber: Subscriber, home: ShardId) {
+        self.wanted_credit.push((subscriber, home));
+    }
+
+    /// The visited home has credit of a subscription, and has not been asked to return it.
+    pub fn keeps_credit(&mut self, subscriber: Subscriber) {
+        self.kept_credit.push((subscriber, self.shard));
+    }
+
+    /// A home will be asked to return credit of a subscription.
+    pub fn revokes_credit(&mut self, subscriber: Subscriber, home: ShardId) {
+        self.revocations.insert((subscriber, home));
+    }
+
     /// A subscription consumes queues, and its connection is open and does not end.
     pub fn open_subscription(&mut self, subscriber: Subscriber) {
         self.open_subscriptions.insert(subscriber);
@@ -289,6 +275,22 @@ impl Audit {
     }
 
     /// Compares what shards believe about each other with the truth, unless mail about it is on the way.
+    /// While one home waits for credit, no other one keeps what it may not need.
+    fn conclude_waits_for_credit(&mut self) {
+        for (subscriber, home) in &self.wanted_credit {
+            let is_kept = |(owner, keeper): &&(Subscriber, ShardId)| {
+                owner == subscriber && keeper != home && !self.revocations.contains(&(*owner, *keeper))
+            };
+            let is_open = self.open_subscriptions.contains(subscriber);
+            if let Some((_, keeper)) = self.kept_credit.iter().find(is_kept).filter(|_| is_open) {
+                self.findings.push(format!(
+                    "shard {} waits for credit of {subscriber:?}, and shard {} is not asked to return any",
+                    home.0, keeper.0
+                ));
+            }
+        }
+    }
+
     fn conclude_beliefs(&mut self) {
         for ((own, hash), filter) in &self.filters {
             for other in self.visited.iter().filter(|other| *other != own) {
@@ -335,6 +337,7 @@ impl Audit {
                 self.findings.push(format!("{text} that nobody will send"));
             }
         }
+        self.conclude_waits_for_credit();
         self.conclude_beliefs();
         let credit = self.credit_of_open_ones();
         for (subscriber, amount) in &credit {

@@ -7,7 +7,7 @@ use crate::config::Ids;
 use crate::door::{Token, planted, random_bytes};
 
 /// Index of a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ShardId(pub u8);
 
 impl ShardId {

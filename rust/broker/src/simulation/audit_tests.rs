@@ -3,6 +3,7 @@
 use super::SimulatedBroker;
 use super::support::{broker, connect, exchange};
 use crate::config::Config;
+use crate::ids::{ConsumerKey, ShardId};
 use crate::shard::Shard;
 
 /// A broker with a consumer that has not acknowledged a message, and a publisher.
@@ -10,7 +11,8 @@ fn at_work() -> SimulatedBroker {
     let mut broker = broker(Config { writers: 2, ..Config::default() });
     let [mut consumer, mut publisher] = [0, 1].map(|shard| connect(&mut broker, shard));
     consumer.send(
-        b"SUBSCRIBE\nid:0\ndestination:/queue/a\nack:client\n\n\0SUBSCRIBE\nid:1\ndestination:/topic/a\n\n\0",
+        b"SUBSCRIBE\nid:0\ndestination:/queue/a\nack:client\n\n\0SUBSCRIBE\nid:1\ndestination:/topic/a\n\n\0\
+          SUBSCRIBE\nid:2\ndestination:/queue/b/*\nack:client\nprefetch-count:2\n\n\0",
     );
     exchange(&mut broker, &mut consumer);
     publisher.send(b"SEND\ndestination:/queue/a\n\nhello\0SEND\ndestination:/topic/a\n\nhello\0");
@@ -48,4 +50,11 @@ fn each_wrong_state_is_found() {
         drop(consumer.unacked.pop());
     });
     assert!(found.contains("in flight"), "{found}");
+    let found = found_after(|shard| {
+        let mut shared =
+            shard.queues.consumers.iter_mut().filter_map(|consumer| consumer.shared_credit.as_mut());
+        let consumer = ConsumerKey { index: 0, generation: 0 };
+        shared.next().expect("that of the pattern").requests.push_back((ShardId(1), consumer));
+    });
+    assert!(found.contains("shard 1 waits for credit"), "{found}");
 }

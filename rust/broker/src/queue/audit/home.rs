@@ -117,6 +117,9 @@ impl Home {
     fn audit_consumer(&self, audit: &mut Audit, key: ConsumerKey, consumer: &Consumer) {
         audit.consumer(key, consumer.subscriber);
         audit.credit(audit.shard, key, consumer.credit.amount());
+        if consumer.credit.messages > 0 && !consumer.is_revoked {
+            audit.keeps_credit(consumer.subscriber);
+        }
         let waits = consumer.out_of_credit && consumer.credit.is_left() && !consumer.is_suspended;
         audit.require(!waits, || format!("{} has credit, and is in no ring", consumer.shown()));
         let of_shard = self.congestion.suspended.get(usize::from(consumer.subscriber.shard.0));

@@ -115,6 +115,7 @@ impl ConsumerState {
         let subscriber = Subscriber { shard: audit.shard, key: self.key };
         if let Some(shared) = &self.shared_credit {
             audit.credit_of(subscriber, Amount::new(shared.available, 0));
+            shared.requests.iter().for_each(|(home, _)| audit.wants_credit(subscriber, *home));
         }
         if let Some(replay) = &self.initial_replay {
             audit.credit_of(subscriber, Amount::new(0, -replay.bytes_granted));

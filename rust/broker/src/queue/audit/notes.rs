@@ -80,7 +80,8 @@ fn audit_home_note(note: &HomeNote, audit: &mut Audit, to: ShardId) {
         HomeNote::EndDurable(_, requester, _) => audit.answer(requester.to()),
         HomeNote::CreditGrant(consumer, messages) => audit.credit(to, *consumer, Amount::new(*messages, 0)),
         HomeNote::Stale(message) => message.audit(audit),
-        HomeNote::Detach(_) | HomeNote::CreditRevoke(_) | HomeNote::DropStale => {}
+        HomeNote::CreditRevoke(subscriber) => audit.revokes_credit(*subscriber, to),
+        HomeNote::Detach(_) | HomeNote::DropStale => {}
     }
 }
 
