@@ -265,9 +265,6 @@ impl Owners<'_> {
             if self.connections.table.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Kept)) {
                 self.connections.unpark(self.turn, key);
             }
-            if planted!("admitted-only-the-first") {
-                return;
-            }
         }
     }
 
@@ -286,7 +283,8 @@ impl Owners<'_> {
     /// Lets all SENDs that wait for memory continue, since it is free again.
     pub fn admit_all(&mut self) {
         self.deliveries.admission.clear();
-        if self.connections.parking.first_of(&[Pause::Kept]).is_some() && planted!("kept-sends-not-retried") {
+        if planted!("kept-sends-not-retried", if self.connections.parking.first_of(&[Pause::Kept]).is_some())
+        {
             return self.connections.retry_parked(&[Pause::Memory]);
         }
         self.connections.retry_parked(&[Pause::Memory, Pause::Kept]);

@@ -338,9 +338,7 @@ impl Owners<'_> {
 
     /// Releases the chunk of one group, before its members change.
     pub fn close_group(&mut self, index: GroupIndex) {
-        if !planted!("range-not-distributed") {
-            self.connections.distribute(self.turn);
-        }
+        self.connections.distribute(self.turn);
         let group = &mut self.router.groups[index as usize];
         let Some(chunk) = group.open.take() else { return };
         let place = group.open_at;

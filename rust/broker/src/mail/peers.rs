@@ -204,11 +204,7 @@ impl Peers {
         for (shard, notes) in notes.take_outgoing() {
             self.count_frames(shard, &notes, turn);
             // They precede other mail, as the batch does; so a RECEIPT for a subscription follows its messages.
-            let mails = &mut self.outgoing[usize::from(shard.0)];
-            mails.insert(
-                if planted!("mail-reordered") { mails.len() } else { 0 },
-                Mail::Queue(self.own, notes),
-            );
+            self.outgoing[usize::from(shard.0)].insert(0, Mail::Queue(self.own, notes));
         }
     }
 

@@ -343,7 +343,7 @@ impl Home {
             GivenBack::Failed { deliveries_max, delay_ms, .. } => {
                 message.failures = message.failures.saturating_add(1);
                 message.set_refused_by(consumer);
-                let failures = u32::from(message.failures) - u32::from(planted!("max-deliveries-plus-one"));
+                let failures = u32::from(message.failures);
                 if deliveries_max == 0 {
                     self.dead_letter(message, "rejected");
                 } else if message.failures_max != 0 && message.failures >= message.failures_max {
@@ -355,9 +355,7 @@ impl Home {
                     self.dead_letter(message, "max-deliveries");
                 } else {
                     let first_ms = self.rules.delay_ms.max(delay_ms);
-                    let wait_ms =
-                        first_ms.saturating_mul(1 << failures.saturating_sub(1).min(32)).min(DELAY_MAX_MS);
-                    let wait_ms = if planted!("redelivery-at-once") { 0 } else { wait_ms };
+                    let wait_ms = first_ms.saturating_mul(1 << (failures - 1).min(32)).min(DELAY_MAX_MS);
                     let wait_ms = if planted!("redelivered-early") { wait_ms / 2 } else { wait_ms };
                     queue.pending.delay(message, self.now_ms + wait_ms);
                     if !planted!("redelivery-timer-lost") {
