@@ -129,6 +129,8 @@ pub const ALL: &[&str] = &[
     "suffix-of-another-version",
     "sweep-forgets-patterns",
     "timeout-not-counted",
+    "topic-prefetch-ignored",
+    "topic-retry-forgotten",
     "transaction-too-many",
     "uncongested-untold",
     "unread-input-dropped",

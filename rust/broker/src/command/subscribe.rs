@@ -199,6 +199,9 @@ impl Owners<'_> {
         if let Some(queue) = own_queue {
             let mut credit =
                 self.add_consumer_state(key, found, wanted, options, Feed::One(self.turn.id), Some(queue));
+            if wanted.ack != AckMode::Auto && planted!("topic-prefetch-ignored") {
+                credit.messages = Credit::UNLIMITED;
+            }
             if let Some(consumer) = self.queues.consumers.get_mut(found) {
                 consumer.slow_consumer = slow_consumer;
                 if has_replay {

@@ -340,6 +340,8 @@ impl Home {
                 queue.pending.put_back(message);
                 self.rearm(key);
             }
+            GivenBack::Failed { .. }
+                if matches!(queue.kind, QueueKind::Private) && planted!("topic-retry-forgotten") => {}
             GivenBack::Failed { deliveries_max, delay_ms, .. } => {
                 message.failures = message.failures.saturating_add(1);
                 message.set_refused_by(consumer);

@@ -1,5 +1,6 @@
 //! The actions of clients: each writes frames that are allowed now, and tells what it requests.
 
+mod acking;
 mod keeping;
 mod private;
 mod timing;
@@ -169,23 +170,14 @@ impl Actor<'_> {
             destination.clone_from(pattern);
         }
         let destination = self.maybe_dead_letters(destination);
-        let is_queue = destination.starts_with("/queue/");
-        let modes = [AckMode::Auto, AckMode::Client, AckMode::Individual];
-        let ack = if is_queue { *modes.choose(self.random)? } else { AckMode::Auto };
-        let ack = if self.client.version == Version::V10 && ack == AckMode::Individual {
-            AckMode::Client
-        } else {
-            ack
-        };
-        let prefetch = (is_queue && self.random.random_ratio(1, 2)).then(|| self.random.random_range(1..8));
+        let (ack, prefetch) = self.credit(&destination)?;
         let mut headers: Headers = vec![
             ("id", id.to_string()),
             ("destination", destination.clone()),
             ("ack", ack.name().to_owned()),
         ];
         headers.extend(prefetch.map(|count: u64| ("prefetch-count", count.to_string())));
-        let terms =
-            if is_queue && ack != AckMode::Auto { self.terms(&mut headers) } else { Terms::default() };
+        let terms = if ack == AckMode::Auto { Terms::default() } else { self.terms(&mut headers) };
         let subscription = Subscription { id, destination, ack, prefetch, terms, durable: None };
         self.write("SUBSCRIBE", headers, b"", Request::Subscribe(subscription.clone()));
         self.client.subscriptions.insert(id, crate::client::Held { subscription, unacked: Vec::new() });

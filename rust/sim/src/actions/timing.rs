@@ -38,7 +38,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Draws what a subscription to a queue asks for.
+    /// Draws what a subscription that acknowledges asks for.
     pub(super) fn terms(&mut self, headers: &mut Headers) -> Terms {
         let mut terms = Terms::default();
         if self.percent(self.options.timing.terms) {

@@ -26,6 +26,9 @@ pub struct Durability {
     is_durable: bool,
     /// Queues may refuse dead letters, which are dropped then.
     may_refuse: bool,
+    /// Deliveries end with `ack_timeout`, and somebody consumes dead letters: what fails there too often is dropped.
+    takes_back: bool,
+    has_dead_consumers: bool,
     rules: Rules,
     has_failed: bool,
     sent: BTreeMap<MessageId, Message>,
@@ -57,6 +60,8 @@ impl Durability {
         Durability {
             is_durable: options.store.is_durable,
             may_refuse: config.max_queue_length != u64::MAX || config.max_queue_bytes != u64::MAX,
+            takes_back: config.ack_timeout_ms > 0,
+            has_dead_consumers: false,
             rules: options.rules(),
             has_failed: false,
             sent: BTreeMap::new(),
@@ -83,6 +88,7 @@ impl Durability {
         let is_auto = |name: &str| self.auto.iter().any(|pattern| self.rules.matches(pattern, name));
         self.excused.contains(&message.id)
             || (message.expires.is_some() && self.may_refuse)
+            || (self.takes_back && self.has_dead_consumers)
             || is_auto(&message.destination)
             || is_auto(&dead)
     }
@@ -108,7 +114,9 @@ impl Durability {
         for change in changes {
             match change {
                 Change::Kept { record, queue, message } => {
-                    let message = message.filter(|_| is_queue(queue));
+                    // Copies of one message may become several dead letters of topics.
+                    let is_copy = queue.starts_with("/queue/dlq/topic/");
+                    let message = message.filter(|_| is_queue(queue) && !is_copy);
                     if let Some(id) = message.filter(|id| !self.live.contains_key(id)) {
                         self.live.insert(id, 0);
                         // A dead letter is an effect of its own, which may be written before the transaction.
@@ -184,6 +192,12 @@ impl Durability {
                 self.sent.insert(message.id, message.clone());
                 if let Some(transaction) = message.transaction {
                     self.open.entry((client, transaction)).or_default().sends.push(message.id);
+                }
+            }
+            Request::Subscribe(subscription) if subscription.destination.starts_with("/queue/dlq/") => {
+                self.has_dead_consumers = true;
+                if subscription.ack == AckMode::Auto {
+                    self.auto.insert(subscription.destination.clone());
                 }
             }
             Request::Subscribe(subscription) if subscription.ack == AckMode::Auto => {

@@ -1,6 +1,7 @@
 //! Checkers: each follows the events of a run and knows one promise of the broker. They know nothing of the broker's
 //! state, so what they find is what a client would find.
 
+mod acking;
 mod bounds;
 mod content;
 mod drain;
@@ -56,6 +57,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Checker>> {
         Box::new(identity::Identity::default()),
         Box::new(expiry::Expiry::new(options)),
         Box::new(holding::Holding::new(options)),
+        Box::new(acking::Acking::new(options)),
         Box::new(redelivery::Redelivery::new(options)),
         Box::new(starvation::Starvation::new(options)),
         Box::new(transactions::Transactions::new(options)),

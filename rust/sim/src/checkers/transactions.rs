@@ -7,15 +7,22 @@ use std::time::Duration;
 
 use super::{Checker, broken};
 use crate::events::{
-    ClientId, Delivery, Event, MessageId, Request, SubscriptionId, TransactionId, Violation,
+    ClientId, Delivery, Event, MessageId, Request, Store, SubscriptionId, TransactionId, Violation,
 };
 use crate::frames::Version;
 use crate::options::Options;
 
 /// A transaction of a client.
 type Key = (ClientId, TransactionId);
-/// A message in its queue (false) or in the dead-letter queue.
-type Copy = (MessageId, bool);
+/// A message where it waits for its acknowledgement; each subscription to a topic has a copy of its own.
+type Copy = (MessageId, Source);
+
+/// What a subscription takes messages from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    Shared(Store),
+    Own(ClientId, SubscriptionId),
+}
 
 /// Follows the messages and acknowledgements of transactions.
 #[derive(Debug)]
@@ -24,9 +31,9 @@ pub struct Transactions {
     timeout: Duration,
     members: BTreeMap<MessageId, Key>,
     committed: BTreeSet<Key>,
-    /// The last delivery that a subscription has received of a message: whether it was a dead letter, its number, and when
-    /// it was encoded.
-    received: BTreeMap<(ClientId, SubscriptionId, MessageId), (bool, u64, Duration)>,
+    sources: BTreeMap<(ClientId, SubscriptionId), Source>,
+    /// The last delivery that a subscription has received of a message: its number, and when it was encoded.
+    received: BTreeMap<(ClientId, SubscriptionId, MessageId), (u64, Duration)>,
     /// The transactions that acknowledge a delivery, and its number.
     acknowledged: BTreeMap<Copy, Vec<(Key, u64)>>,
     /// Transactions whose messages have arrived.
@@ -43,6 +50,7 @@ impl Transactions {
             timeout: super::ack_timeout(options),
             members: BTreeMap::new(),
             committed: BTreeSet::new(),
+            sources: BTreeMap::new(),
             received: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
             effective: BTreeMap::new(),
@@ -52,10 +60,11 @@ impl Transactions {
 
     fn deliver(&mut self, client: ClientId, delivery: &Delivery) -> Result<(), Violation> {
         let message = delivery.message;
-        let copy = (message, delivery.dead_letter.is_some());
+        let key = (client, delivery.subscription);
+        let copy = (message, self.sources.get(&key).copied().unwrap_or(Source::Own(key.0, key.1)));
         // In STOMP 1.1 an ACK names the message, and so maybe a later delivery.
         if self.timeout == Duration::MAX || delivery.version != Version::V11 {
-            let received = (copy.1, delivery.count, delivery.written.encoded_from);
+            let received = (delivery.count, delivery.written.encoded_from);
             self.received.insert((client, delivery.subscription, message), received);
         }
         if let Some(transaction) = self.members.get(&message).copied() {
@@ -99,15 +108,22 @@ impl Checker for Transactions {
             }
             // It is in the transaction, unless the delivery was taken back before it came.
             Event::Confirmed(client, Request::Ack(subscription, messages, Some(transaction))) => {
+                let key = (*client, *subscription);
+                let source = self.sources.get(&key).copied().unwrap_or(Source::Own(key.0, key.1));
                 for message in messages {
                     let received = self.received.get(&(*client, *subscription, *message));
-                    if let Some((is_dead, count, encoded_from)) = received
+                    if let Some((count, encoded_from)) = received
                         && now < encoded_from.saturating_add(self.timeout)
                     {
-                        let list = self.acknowledged.entry((*message, *is_dead)).or_default();
+                        let list = self.acknowledged.entry((*message, source)).or_default();
                         list.push(((*client, *transaction), *count));
                     }
                 }
+            }
+            Event::Requested(client, Request::Subscribe(subscription)) => {
+                let own = Source::Own(*client, subscription.id);
+                let source = subscription.store().map_or(own, Source::Shared);
+                self.sources.insert((*client, subscription.id), source);
             }
             Event::Requested(client, Request::Commit(transaction)) => {
                 self.committed.insert((*client, *transaction));

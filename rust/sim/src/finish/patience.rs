@@ -5,8 +5,8 @@ use std::time::Duration;
 use stompica_broker::config::SlowConsumer;
 use stompica_broker::simulated::outside;
 
-use crate::client::Phase;
-use crate::events::{Request, Violation};
+use crate::client::{Client, Phase};
+use crate::events::{AckMode, Request, Violation, is_topic};
 use crate::world::World;
 
 /// The longest time that a SEND may wait: for room, and then for the receivers of its message.
@@ -63,6 +63,14 @@ impl World {
         for (client, had_ended) in self.clients.iter().zip(before) {
             let Some((code, text)) = client.complaint().filter(|_| !had_ended) else { continue };
             let is_stuck = match code {
+                // An ACK behind a SEND waits with it, and the SEND may wait for that ACK.
+                "E-SLOW-CONSUMER" if acknowledges(client) => false,
+                "E-MEMORY"
+                    if text.contains("a receiver's outbox is full")
+                        && self.clients.iter().any(acknowledges) =>
+                {
+                    false
+                }
                 // The store has failed; or frames that wait for something else take that much.
                 "E-MEMORY" if !text.contains("publish_timeout") || text.contains("unfinished") => false,
                 "E-MEMORY" => has_memory || !(is_out_of_memory || text.contains("memory_limit")),
@@ -99,4 +107,11 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// Whether a client acknowledges messages of topics: those that wait for its ACKs count as part of its outbox.
+fn acknowledges(client: &Client) -> bool {
+    let current = client.subscriptions.values().map(|held| &held.subscription);
+    let mut all = current.chain(client.ended.values().map(|(subscription, _)| subscription));
+    all.any(|it| it.ack != AckMode::Auto && it.durable.is_none() && is_topic(&it.destination))
 }

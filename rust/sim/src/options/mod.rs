@@ -3,6 +3,7 @@
 //! Each seed leaves some of them out altogether (swarm testing): a run in which nobody ever unsubscribes reaches states
 //! that a run with a bit of everything does not reach.
 
+mod acking;
 pub mod disturbances;
 mod keeping;
 mod pressure;
@@ -19,6 +20,7 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use stompica_broker::config::{Config, Ids, SlowConsumer};
 
+pub use self::acking::Acking;
 use self::disturbances::{Disturbance, Disturbances, Ending};
 pub use self::keeping::{Dialect, DurableName, Keeping};
 pub use self::private::Private;
@@ -130,6 +132,8 @@ pub struct Options {
     pub rogues: RogueOptions,
     /// What topics keep.
     pub keeping: Keeping,
+    /// Subscriptions to topics that acknowledge.
+    pub acking: Acking,
     /// What brings the broker to its limits.
     pub pressure: Pressure,
     /// What depends on time.
@@ -203,6 +207,7 @@ impl Options {
             store: StoreOptions::default(),
             rogues: RogueOptions::new(seed),
             keeping: Keeping::default(),
+            acking: Acking::draw(seed),
             pressure: Pressure::default(),
             timing: Timing::default(),
             fault: None,
@@ -215,10 +220,16 @@ impl Options {
         options.timing = Timing::draw(seed, &mut options.config, options.store.is_durable);
         options.draw_disturbances();
         options.watching = Watching::draw(seed, &options.config);
-        let (has_patterns, is_watched) = (options.tree.patterns > 0, options.watching.percent > 0);
-        options.rogues.adjust(&mut options.config, has_patterns, is_watched);
-        options.pause_max = options.pause_max.min(options.store.pause_max());
+        options.adjust();
         options
+    }
+
+    /// Adjusts what was drawn to the rest of it.
+    fn adjust(&mut self) {
+        let (has_patterns, is_watched) = (self.tree.patterns > 0, self.watching.percent > 0);
+        self.rogues.adjust(&mut self.config, has_patterns, is_watched);
+        self.pause_max = self.pause_max.min(self.store.pause_max());
+        self.weights.nack = self.weights.nack.max(self.acking.nack);
     }
 
     fn draw_disturbances(&mut self) {

@@ -1,0 +1,401 @@
+//! A subscription to a topic that acknowledges gets each message once, and again only behind a NACK or `ack_timeout`: with
+//! the next number, after its delay, as often as allowed. What it refuses comes again, before later messages, or becomes a
+//! dead letter. It never holds more than its prefetch.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use stompica_broker::config::{Compat, SlowConsumer};
+use stompica_broker::simulated::outside::Written;
+
+use super::{Checker, broken};
+use crate::events::{
+    AckMode, ClientId, Delivery, Event, Message, MessageId, Request, Subscription, SubscriptionId,
+    TransactionId, Violation, is_topic,
+};
+use crate::frames::Version;
+use crate::options::Options;
+
+/// The longest delay.
+const DELAY_MAX: Duration = Duration::from_secs(10);
+/// The broker counts in milliseconds, from the beginning of a turn.
+const PRECISION: Duration = Duration::from_millis(2);
+
+/// A subscription of a client.
+type Key = (ClientId, SubscriptionId);
+
+/// How a client has answered a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Ack,
+    Nack,
+    /// NACK with `requeue:false`.
+    Reject,
+}
+
+/// An answer in a transaction.
+type Answered = (Key, MessageId, Answer);
+
+/// The last delivery of a message to a subscription.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    count: u64,
+    written: Written,
+    len: u64,
+    /// The answer, and when it was sent; in a transaction, when COMMIT was.
+    answer: Option<(Answer, Duration)>,
+    /// When the client knew that its NACK had taken effect.
+    refused: Option<Duration>,
+}
+
+/// Follows what subscriptions to topics hold.
+#[derive(Debug)]
+pub struct Acking {
+    prefetch: u64,
+    failures_max: u64,
+    delay: Duration,
+    /// `ack_timeout`.
+    timeout: Option<Duration>,
+    /// Messages may be dropped, or dead letters refused.
+    drops: bool,
+    refuses: bool,
+    sent: BTreeMap<MessageId, Message>,
+    subscriptions: BTreeMap<Key, Subscription>,
+    last: BTreeMap<(Key, MessageId), Last>,
+    open: BTreeMap<(ClientId, TransactionId), Vec<Answered>>,
+    /// Messages whose dead letters have arrived.
+    buried: BTreeSet<MessageId>,
+}
+
+impl Acking {
+    /// Expects what the settings promise.
+    #[must_use]
+    pub fn new(options: &Options) -> Self {
+        let config = &options.config;
+        let timeout = config.ack_timeout_ms;
+        let is_bounded = config.max_queue_length < u64::MAX || config.max_queue_bytes < u64::MAX;
+        Acking {
+            prefetch: u64::from(config.prefetch),
+            failures_max: u64::from(config.max_deliveries),
+            delay: config.redelivery_delay,
+            timeout: (timeout > 0).then(|| Duration::from_millis(timeout)),
+            drops: !matches!(config.slow_consumer, SlowConsumer::Block(_)),
+            refuses: is_bounded || config.compat != Compat::None,
+            sent: BTreeMap::new(),
+            subscriptions: BTreeMap::new(),
+            last: BTreeMap::new(),
+            open: BTreeMap::new(),
+            buried: BTreeSet::new(),
+        }
+    }
+
+    /// The number of failures at which a message of a subscription becomes a dead letter.
+    fn limit(&self, subscription: &Subscription, message: MessageId) -> u64 {
+        let own = subscription.terms.max_deliveries.unwrap_or(u64::MAX);
+        let exceptions = self.sent.get(&message).and_then(|message| message.max_exceptions);
+        own.min(self.failures_max).min(exceptions.unwrap_or(u64::MAX))
+    }
+
+    fn deliver(&mut self, client: ClientId, delivery: &Delivery) -> Result<(), Violation> {
+        let (key, message) = ((client, delivery.subscription), delivery.message);
+        let Some(subscription) = self.subscriptions.get(&key).cloned() else { return Ok(()) };
+        // In STOMP 1.1 an ACK names the message, so a late one may mean its next delivery.
+        if delivery.retained || (self.timeout.is_some() && delivery.version == Version::V11) {
+            return Ok(());
+        }
+        let (count, written) = (delivery.count, delivery.written);
+        let previous = self.last.get(&(key, message)).copied();
+        if let Some(what) = self.is_wrong(&subscription, previous, delivery) {
+            let text = format!(
+                "client {client} got {message} {what} (count {count}): {previous:?}, {subscription:?}"
+            );
+            return broken("acking", text);
+        }
+        let last = Last { count, written, len: delivery.body.len() as u64, answer: None, refused: None };
+        self.last.insert((key, message), last);
+        if let Some(other) = self.overtaken(key, &subscription, last) {
+            let text =
+                format!("client {client} got {message} before {other}, which it has refused: {last:?}");
+            return broken("acking", text);
+        }
+        self.check_credit(key, &subscription, last)
+    }
+
+    /// The delay behind so many failures.
+    fn delay(&self, subscription: &Subscription, failures: u64) -> Duration {
+        let own = subscription.terms.delay.unwrap_or_default();
+        let doubled = 1_u32 << (failures - 1).min(20);
+        self.delay.max(own).saturating_mul(doubled).min(DELAY_MAX)
+    }
+
+    /// An earlier message whose delay was over when the broker decided to deliver this one, which is new.
+    fn overtaken(&self, key: Key, subscription: &Subscription, new: Last) -> Option<MessageId> {
+        let all = (key, MessageId::MIN)..=(key, MessageId::MAX);
+        let mut waiting = self.last.range(all).filter(|((_, message), last)| {
+            let is_over = last.count >= self.limit(subscription, *message);
+            let expires = self.sent.get(message).is_none_or(|message| message.expires.is_some());
+            let end = last.refused.map(|at| at + self.delay(subscription, last.count) + PRECISION);
+            !is_over && !expires && !self.drops && end.is_some_and(|end| end < new.written.decided_from)
+        });
+        if new.count > 1 || self.timeout.is_some() {
+            return None;
+        }
+        waiting.next().map(|((_, message), _)| *message)
+    }
+
+    /// What is wrong with a delivery behind the previous one of its message.
+    fn is_wrong(
+        &self,
+        subscription: &Subscription,
+        previous: Option<Last>,
+        delivery: &Delivery,
+    ) -> Option<&'static str> {
+        let count = delivery.count;
+        if delivery.redelivered != (count > 1) {
+            return Some("with a wrong header redelivered");
+        }
+        let before = previous.map_or(0, |last| last.count);
+        // What was taken back before it was written has a number, too.
+        if count <= before || (count > before + 1 && self.timeout.is_none()) {
+            return Some("with a wrong count");
+        }
+        let last = previous.filter(|_| count == before + 1)?;
+        if count > self.limit(subscription, delivery.message) {
+            return Some("behind its last failure");
+        }
+        let delay = self.delay(subscription, before);
+        let refused = last.answer.filter(|(answer, _)| *answer == Answer::Nack).map(|(_, at)| at + delay);
+        let late = self.timeout.map(|timeout| last.written.encoded_from + timeout + delay);
+        let Some(earliest) = refused.into_iter().chain(late).min() else {
+            return Some("again, without a NACK");
+        };
+        (delivery.written.at + PRECISION < earliest).then_some("again too early")
+    }
+
+    /// Checks that the newest delivery is within the prefetch. Others may have been taken back meanwhile.
+    fn check_credit(&self, key: Key, subscription: &Subscription, newest: Last) -> Result<(), Violation> {
+        let is_held = |last: &&Last| {
+            let until = self.timeout.map_or(Duration::MAX, |timeout| {
+                last.written.encoded_from + timeout.saturating_sub(Duration::from_millis(1))
+            });
+            last.answer.is_none() && newest.written.at < until
+        };
+        let all = (key, MessageId::MIN)..=(key, MessageId::MAX);
+        let held: Vec<&Last> = self.last.range(all).map(|(_, last)| last).filter(is_held).collect();
+        let prefetch = subscription.prefetch.unwrap_or(self.prefetch);
+        // The last message may exceed the bound in bytes.
+        let before = held.iter().map(|last| last.len).sum::<u64>().saturating_sub(newest.len);
+        let is_over = subscription.terms.window.is_some_and(|window| held.len() > 1 && before >= window);
+        if is_over || (prefetch > 0 && held.len() as u64 > prefetch) {
+            let (client, count) = (key.0, held.len());
+            let text = format!("client {client} got more than its prefetch ({count}): {subscription:?}");
+            return broken("acking", text);
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, key: Key, message: MessageId, answer: Answer, now: Duration) {
+        if let Some(last) = self.last.get_mut(&(key, message)) {
+            last.answer.get_or_insert((answer, now));
+        }
+    }
+
+    fn answer_all(
+        &mut self,
+        client: ClientId,
+        (subscription, messages, transaction): (SubscriptionId, &[MessageId], Option<TransactionId>),
+        answer: Answer,
+        now: Duration,
+    ) {
+        let key = (client, subscription);
+        for message in messages {
+            match transaction {
+                None => self.answer(key, *message, answer, now),
+                Some(transaction) => {
+                    self.open.entry((client, transaction)).or_default().push((key, *message, answer));
+                }
+            }
+        }
+    }
+
+    fn request(&mut self, client: ClientId, request: &Request, now: Duration) {
+        match request {
+            Request::Subscribe(it) if is_acked(it) => {
+                self.subscriptions.insert((client, it.id), it.clone());
+            }
+            Request::Unsubscribe(id) => _ = self.subscriptions.remove(&(client, *id)),
+            Request::Send(message) if is_topic(&message.destination) => {
+                self.sent.insert(message.id, message.clone());
+            }
+            Request::Ack(id, messages, transaction) => {
+                self.answer_all(client, (*id, messages, *transaction), Answer::Ack, now);
+            }
+            Request::Nack(id, messages, transaction) => {
+                self.answer_all(client, (*id, messages, *transaction), Answer::Nack, now);
+            }
+            Request::Reject(id, messages, transaction) => {
+                self.answer_all(client, (*id, messages, *transaction), Answer::Reject, now);
+            }
+            Request::Commit(transaction) => {
+                for (key, message, answer) in self.open.remove(&(client, *transaction)).unwrap_or_default() {
+                    self.answer(key, message, answer, now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What connections that are open until now have refused has come again, or has become a dead letter.
+    fn finish(&self, open: &[ClientId]) -> Result<(), Violation> {
+        for (((client, id), message), last) in &self.last {
+            let Some(subscription) = self.subscriptions.get(&(*client, *id)) else { continue };
+            let expires = self.sent.get(message).is_none_or(|message| message.expires.is_some());
+            if !open.contains(client) || self.timeout.is_some() || self.drops || expires {
+                continue;
+            }
+            let is_over = last.count >= self.limit(subscription, *message);
+            match last.answer {
+                Some((Answer::Nack, _)) if !is_over => {
+                    let text = format!("{message} has not come again to client {client}: {last:?}");
+                    return broken("acking", text);
+                }
+                Some((Answer::Nack | Answer::Reject, _))
+                    if !self.refuses && !self.buried.contains(message) =>
+                {
+                    let text =
+                        format!("{message}, which client {client} has refused, has no dead letter: {last:?}");
+                    return broken("acking", text);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a subscription is one to a topic that acknowledges.
+fn is_acked(subscription: &Subscription) -> bool {
+    is_topic(&subscription.destination) && subscription.ack != AckMode::Auto && subscription.durable.is_none()
+}
+
+impl Checker for Acking {
+    fn see(&mut self, event: &Event, now: Duration) -> Result<(), Violation> {
+        match event {
+            Event::Requested(client, request) => self.request(*client, request, now),
+            Event::Delivered(client, delivery) => {
+                if delivery.dead_letter.is_some() {
+                    self.buried.insert(delivery.message);
+                }
+                return self.deliver(*client, delivery);
+            }
+            Event::Confirmed(client, Request::Nack(id, messages, None)) => {
+                for message in messages {
+                    let last = self.last.get_mut(&((*client, *id), *message));
+                    let nacked = last.filter(|last| matches!(last.answer, Some((Answer::Nack, _))));
+                    nacked.into_iter().for_each(|last| last.refused = Some(now));
+                }
+            }
+            // Somebody else may have got its dead letter.
+            Event::Unread(_, _, message) | Event::Damaged(message) => _ = self.buried.insert(*message),
+            Event::Finished(open) => return self.finish(open),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkers::tests::{delivery, message, sent};
+    use crate::events::Terms;
+
+    const TOPIC: &str = "/topic/a";
+
+    /// What the checker finds in these events, behind a subscription with this prefetch and the messages 1 to 3.
+    fn found(prefetch: u64, events: impl IntoIterator<Item = (u64, Event)>) -> Option<String> {
+        let mut options = Options::new(1, 1);
+        options.config.slow_consumer = SlowConsumer::Block(Duration::from_secs(1));
+        options.config.redelivery_delay = Duration::from_millis(100);
+        (options.config.max_deliveries, options.config.ack_timeout_ms) = (2, 0);
+        (options.config.max_queue_length, options.config.max_queue_bytes) = (u64::MAX, u64::MAX);
+        options.config.compat = Compat::None;
+        let (destination, prefetch) = (TOPIC.to_owned(), Some(prefetch));
+        let (ack, terms) = (AckMode::Individual, Terms::default());
+        let subscription = Subscription { id: 1, destination, ack, prefetch, terms, durable: None };
+        let begin = [Event::Requested(0, Request::Subscribe(subscription))].into_iter();
+        let begin = begin.chain((1..=3).flat_map(|id| sent(9, message(id, TOPIC))));
+        let mut checker = Acking::new(&options);
+        let mut all = begin.map(|event| (0, event)).chain(events);
+        all.find_map(|(ms, event)| checker.see(&event, Duration::from_millis(ms)).err()).map(|it| it.text)
+    }
+
+    fn got(id: MessageId, count: u64, ms: u64) -> (u64, Event) {
+        let mut delivery = delivery(1, &message(id, TOPIC), count);
+        delivery.written.at = Duration::from_millis(ms);
+        (ms, Event::Delivered(0, delivery))
+    }
+
+    fn asked(request: Request) -> (u64, Event) {
+        (10, Event::Requested(0, request))
+    }
+
+    #[test]
+    fn prefetch_bounds_what_a_subscription_to_a_topic_holds() {
+        assert!(found(2, [got(1, 1, 0), got(2, 1, 0)]).is_none());
+        assert!(found(2, [got(1, 1, 0), got(2, 1, 0), got(3, 1, 0)]).is_some());
+        let acked = asked(Request::Ack(1, vec![1], None));
+        assert!(found(2, [got(1, 1, 0), got(2, 1, 0), acked, got(3, 1, 20)]).is_none());
+        let later = asked(Request::Ack(1, vec![1], Some(7)));
+        let held = [got(1, 1, 0), got(2, 1, 0), later.clone(), got(3, 1, 20)];
+        assert!(found(2, held).is_some());
+        let committed = [got(1, 1, 0), got(2, 1, 0), later, asked(Request::Commit(7)), got(3, 1, 20)];
+        assert!(found(2, committed).is_none());
+    }
+
+    #[test]
+    fn a_message_comes_again_only_behind_a_nack_and_its_delay() {
+        let after = |request: Request, count, ms| found(5, [got(1, 1, 0), asked(request), got(1, count, ms)]);
+        assert!(after(Request::Nack(1, vec![1], None), 2, 115).is_none());
+        assert!(after(Request::Nack(1, vec![1], None), 2, 50).is_some(), "too early");
+        assert!(after(Request::Nack(1, vec![1], None), 3, 500).is_some(), "a count is left out");
+        assert!(after(Request::Nack(1, vec![1], Some(7)), 2, 500).is_some(), "without COMMIT");
+        assert!(after(Request::Ack(1, vec![1], None), 2, 500).is_some());
+        assert!(after(Request::Reject(1, vec![1], None), 2, 500).is_some());
+        let nack = || asked(Request::Nack(1, vec![1], None));
+        let often = [got(1, 1, 0), nack(), got(1, 2, 500), nack(), got(1, 3, 5000)];
+        assert!(found(5, often).is_some(), "more often than max_deliveries");
+    }
+
+    #[test]
+    fn what_was_refused_comes_before_later_messages() {
+        let nack = Request::Nack(1, vec![1], None);
+        let refused = [got(1, 1, 0), asked(nack.clone()), (20, Event::Confirmed(0, nack))];
+        let later = |ms: u64| {
+            let mut delivery = delivery(1, &message(2, TOPIC), 1);
+            delivery.written.decided_from = Duration::from_millis(ms);
+            (ms, Event::Delivered(0, delivery))
+        };
+        assert!(
+            found(5, refused.clone().into_iter().chain([later(110)])).is_none(),
+            "it waits for its delay"
+        );
+        assert!(found(5, refused.clone().into_iter().chain([later(200)])).is_some());
+        assert!(found(5, refused.into_iter().chain([got(1, 2, 200), later(200)])).is_none());
+    }
+
+    #[test]
+    fn what_was_refused_comes_again_or_becomes_a_dead_letter() {
+        let end = || (9999, Event::Finished(vec![0]));
+        let nack = || asked(Request::Nack(1, vec![1], None));
+        let reject = || asked(Request::Reject(1, vec![1], None));
+        let mut dead = delivery(7, &message(1, "/queue/dlq/topic/a"), 1);
+        dead.dead_letter = Some("rejected".to_owned());
+        let dead = (500, Event::Delivered(3, dead));
+        assert!(found(5, [got(1, 1, 0), nack(), end()]).is_some());
+        assert!(found(5, [got(1, 1, 0), nack(), got(1, 2, 500), end()]).is_none());
+        assert!(found(5, [got(1, 1, 0), nack(), got(1, 2, 500), nack(), end()]).is_some());
+        assert!(found(5, [got(1, 1, 0), reject(), end()]).is_some());
+        assert!(found(5, [got(1, 1, 0), reject(), dead, end()]).is_none());
+    }
+}
