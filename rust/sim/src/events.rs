@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use stompica_broker::simulated::outside::Written;
 
+use crate::beats::Beat;
 use crate::frames::Version;
 use crate::json::Json;
 use crate::rogue::Deed;
@@ -361,6 +362,8 @@ pub enum Event {
     Kept(Vec<String>),
     /// The broker has drained early. These requests of clients that read everything were not answered.
     Drained(Vec<(ClientId, Request)>),
+    /// Something about a connection with heart-beats.
+    Beat(ClientId, Beat),
     /// The run is over: everything was read, and the broker is idle. These connections were open until now.
     Finished(Vec<ClientId>),
 }

@@ -38,6 +38,7 @@ impl World {
         self.come_to_rest()?;
         self.check_patience()?;
         self.expect_acceptance()?;
+        self.beat_at_rest()?;
         self.tell(vec![Event::Resting(self.open())])?;
         if self.disk.as_ref().is_some_and(Disk::has_failed) {
             self.expect_answers()?;

@@ -8,6 +8,7 @@
 
 mod accounting;
 pub mod actions;
+pub mod beats;
 pub mod checkers;
 pub mod client;
 mod disturb;

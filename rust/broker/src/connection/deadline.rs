@@ -79,6 +79,7 @@ impl Conn {
         next_ms = next_ms.min(self.answers_deadline(turn.now_ms).unwrap_or(NEVER));
         if let Some(due_ms) = heartbeat.next_send_due(self.output.written_ms) {
             // A heart-beat that cannot be written now is tried again later.
+            let due_ms = due_ms + if planted!("heart-beat-late") { u64::from(heartbeat.send_ms) } else { 0 };
             let again_ms = turn.now_ms + u64::from(heartbeat.send_ms / 4).max(1);
             next_ms = next_ms.min(if self.output.outbox.is_empty() { due_ms } else { due_ms.max(again_ms) });
         }

@@ -13,6 +13,7 @@ use super::outbox::Flushed;
 use super::output::Flush;
 use super::pausing::Pause;
 use super::socket::Received;
+use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::message::chunk::ChunkPool;
 use crate::report::stages::Stage;
@@ -123,7 +124,9 @@ impl Connections {
                 self.end_if_done(turn, key);
             }
             Received::Bytes { len, is_drained } => {
-                conn.input.read_ms = turn.now_ms;
+                if !planted!("sign-of-life-missed") {
+                    conn.input.read_ms = turn.now_ms;
+                }
                 conn.input.read_round = round;
                 if let Some(state) = conn.websocket() {
                     state.pulse.note_bytes();

@@ -2,6 +2,7 @@
 //! state, so what they find is what a client would find.
 
 mod acking;
+mod beats;
 mod bounds;
 mod content;
 mod drain;
@@ -71,6 +72,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Checker>> {
         Box::new(durability::Durability::new(options)),
         Box::new(durable::DurableSubscriptions::new(options)),
         Box::new(watching::Watching::new(options)),
+        Box::new(beats::Beats::new(options)),
         Box::new(rogues::Rogues::new(options)),
     ]
 }

@@ -4,6 +4,7 @@
 //! that a run with a bit of everything does not reach.
 
 mod acking;
+mod beats;
 pub mod disturbances;
 mod keeping;
 mod pressure;
@@ -21,6 +22,7 @@ use rand::{Rng as _, SeedableRng as _};
 use stompica_broker::config::{Config, Ids, SlowConsumer};
 
 pub use self::acking::Acking;
+pub use self::beats::{Beats, Pulse};
 use self::disturbances::{Disturbance, Disturbances, Ending};
 pub use self::keeping::{Dialect, DurableName, Keeping};
 pub use self::private::Private;
@@ -134,6 +136,8 @@ pub struct Options {
     pub keeping: Keeping,
     /// Subscriptions to topics that acknowledge.
     pub acking: Acking,
+    /// Heart-beats.
+    pub beats: Beats,
     /// What brings the broker to its limits.
     pub pressure: Pressure,
     /// What depends on time.
@@ -208,6 +212,7 @@ impl Options {
             rogues: RogueOptions::new(seed),
             keeping: Keeping::default(),
             acking: Acking::draw(seed),
+            beats: Beats::default(),
             pressure: Pressure::default(),
             timing: Timing::default(),
             fault: None,
@@ -228,6 +233,9 @@ impl Options {
     fn adjust(&mut self) {
         let (has_patterns, is_watched) = (self.tree.patterns > 0, self.watching.percent > 0);
         self.rogues.adjust(&mut self.config, has_patterns, is_watched);
+        if self.rogues.pace == 0 {
+            self.beats = Beats::draw(self.seed, &mut self.config.heartbeat_ms); // rogues ask for heart-beats, too
+        }
         self.pause_max = self.pause_max.min(self.store.pause_max());
         self.weights.nack = self.weights.nack.max(self.acking.nack);
     }
