@@ -57,7 +57,7 @@ loom:
 # The real broker in a simulated world, ten seconds of new seeds; docs/simulator.md. make sim SEED=1 repeats one.
 sim:
 	cd rust/sim && SEED=$(SEED) SEEDS=$(SEEDS) EVENTS=$(EVENTS) ONLY=$(ONLY) FAULT=$(FAULT) SECONDS=$(SECONDS) \
-	  CORES=$(CORES) cargo run --release --quiet --locked
+	  CORES=$(CORES) SHRINK=$(SHRINK) cargo run --release --quiet --locked
 
 # Searches every planted fault, and writes the seeds needed into rust/sim/README.md.
 sim-faults:
