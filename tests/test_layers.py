@@ -44,7 +44,7 @@ LAYERS = (
 )
 
 # They drive shards turn by turn, for tests, fuzz targets and the simulator: they stand above all others.
-DRIVERS = {"interleaved", "simulation", "simulated", "snapshot", "lib"}
+DRIVERS = {"interleaved", "simulation", "simulated", "snapshot", "usage", "lib"}
 
 
 def layer(path: Path) -> str:

@@ -53,6 +53,8 @@ mod text;
 mod timer;
 mod totals;
 mod turn;
+#[cfg(simulated)]
+pub mod usage;
 
 pub use broker::{Broker, DiagError, StartError};
 pub use report::ConnectionInfo;

@@ -20,6 +20,7 @@ use crate::requester;
 use crate::shard::{LISTENER, Shard, Shared, WAKER};
 use crate::snapshot::{self, Snapshot};
 pub use crate::store::{Memory, Position, Store, TransactionId as StoreTransactionId, Unreadable};
+use crate::usage::Usage;
 pub use stompica_proto::encode::Message as StoreMessage;
 pub use stompica_proto::{ProtocolError, error::Code};
 
@@ -190,6 +191,13 @@ impl SteppedBroker {
             &self.shared,
             self.threads.iter().map(|thread| (thread.shard.as_ref(), thread.message_bytes)),
         )
+    }
+
+    /// How much of its limits the broker uses now; `None` once a shard has ended.
+    #[must_use]
+    pub fn usage(&self) -> Option<Usage> {
+        let shards = self.threads.iter().filter_map(|thread| thread.shard.as_ref());
+        (shards.clone().count() == self.threads.len()).then(|| Usage::of(&self.shared, shards))
     }
 
     /// Counts anew everything that the broker holds, and returns what is inconsistent with its own counts. Nothing once a

@@ -18,6 +18,7 @@ mod finish;
 mod finish_keeping;
 pub mod frames;
 pub mod json;
+mod limits;
 pub mod options;
 pub mod patterns;
 mod rest;

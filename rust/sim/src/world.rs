@@ -14,6 +14,7 @@ use crate::checkers::{self, Checker};
 use crate::client::{Client, Phase};
 use crate::disturb::Disturbed;
 use crate::events::{Event, Violation};
+use crate::limits::Limits;
 use crate::options::Options;
 use crate::rogue::{Bystanders, Crowd};
 use crate::store::Disk;
@@ -61,6 +62,7 @@ pub struct World {
     pub(crate) crowd: Crowd,
     pub(crate) bystanders: Bystanders,
     checkers: Vec<Box<dyn Checker>>,
+    limits: Limits,
     pub(crate) numbers: Numbers,
     trace: VecDeque<String>,
     pub(crate) summary: Summary,
@@ -92,6 +94,7 @@ impl World {
         }
         World {
             checkers: checkers::all(&options),
+            limits: Limits::default(),
             options,
             broker,
             disk,
@@ -276,7 +279,12 @@ impl World {
         self.note(|| format!("turn {shard}"));
         outside::advance(TURN);
         self.end_pause(shard);
+        let before = self.broker.usage();
+        _ = outside::take_traffic();
         self.broker.turn(shard);
+        if let (Some(before), Some(after)) = (before, self.broker.usage()) {
+            self.limits.check(&self.options, shard, &before, &after, outside::take_traffic())?;
+        }
         let released = self.clients.iter_mut().filter_map(Client::release).collect();
         self.tell(released)?;
         self.tell_of_store()?;

@@ -17,8 +17,6 @@ use crate::text::Weight;
 
 /// Items that are visited before another job runs.
 const VISITS_MAX: usize = 1000;
-/// The messages in an outbox are counted range by range; this is the assumed size of a range in bytes.
-const RANGE_BYTES: usize = 128;
 /// The approximate memory of a name's hash in its set.
 pub(crate) const HASH_BYTES: usize = 16;
 /// The approximate limit on the memory of one answer's rows; `outbox_limit` applies, too.
@@ -159,7 +157,7 @@ impl View<'_> {
         match &mut survey.report {
             Report::Session(session) if is_client(conn) => add_client(session, conn),
             Report::Stale(waiting) => {
-                *visits += conn.output.outbox.bytes() / RANGE_BYTES;
+                *visits += conn.output.outbox.ranges();
                 waiting.out += conn.output.outbox.messages(&self.connections.chunks) as u64;
             }
             Report::Shards(rows) => {

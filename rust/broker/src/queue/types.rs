@@ -124,6 +124,14 @@ impl Queue {
         self.pending.len() as u64 + self.in_flight
     }
 
+    /// Messages and bytes that are pending or in flight. Room that transactions have reserved does not count: what is
+    /// placed there counts as pending before its room is released.
+    #[cfg(simulated)]
+    #[must_use]
+    pub fn used(&self) -> (u64, u64) {
+        (self.size(), self.pending.bytes() as u64 + self.in_flight_bytes)
+    }
+
     /// The bytes of pending messages.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {

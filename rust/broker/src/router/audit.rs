@@ -96,4 +96,15 @@ impl Router {
     pub fn hash_of(&self, name: &[u8]) -> u64 {
         self.names.hash(name)
     }
+    /// The names and patterns with subscriptions here.
+    #[cfg(simulated)]
+    pub fn subscribed_names(&self) -> impl Iterator<Item = &[u8]> {
+        self.filters.iter().filter(|(_, filter)| filter.local > 0).map(|(_, filter)| &filter.name[..])
+    }
+
+    /// The names and patterns with subscriptions anywhere, as far as they are known here.
+    #[cfg(simulated)]
+    pub fn known_names(&self) -> impl Iterator<Item = &[u8]> {
+        self.filters.iter().map(|(_, filter)| &filter.name[..])
+    }
 }

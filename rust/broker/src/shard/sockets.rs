@@ -60,8 +60,8 @@ impl Shard {
                     return;
                 }
             };
-            let full =
-                self.turn.totals.connections.load(Ordering::Relaxed) >= self.turn.config.max_connections;
+            let open = self.turn.totals.connections.load(Ordering::Relaxed);
+            let full = open >= self.turn.config.max_connections && !planted!("connections-without-end");
             let refused = full || spare;
             if refused && !listener.may_refuse() {
                 self.turn.counters.refused += 1;

@@ -214,3 +214,22 @@ fn the_monitor_s_text_and_the_answer_about_queues_keep_their_formats() {
         assert!(count_of(&watcher, "application/json") == 2 && count_of(&watcher, "text/plain") == 0);
     }
 }
+
+#[test]
+fn an_outbox_of_few_large_frames_is_counted_with_few_visits() {
+    let mut broker = broker(Config { writers: 1, ..Config::default() });
+    let (mut reader, mut publisher, mut watcher) =
+        (connect(&mut broker, 0), connect(&mut broker, 0), connect(&mut broker, 0));
+    reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    broker.run_until_idle();
+    for _ in 0..100 {
+        publisher.send(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(100_000)).as_bytes());
+        broker.run_until_idle();
+    }
+    let before = visited(&broker);
+    watcher.send(b"DIAG\n\nstale\0");
+    exchange(&mut broker, &mut watcher);
+    let visits = visited(&broker) - before;
+    assert!(broker.snapshot().held_bytes > 1 << 20, "the reader's outbox is full");
+    assert!(visits < 1000, "{visits} visits");
+}

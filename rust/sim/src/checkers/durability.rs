@@ -56,11 +56,10 @@ impl Durability {
     /// Expects what the settings promise.
     #[must_use]
     pub fn new(options: &Options) -> Self {
-        let config = &options.config;
         Durability {
             is_durable: options.store.is_durable,
-            may_refuse: config.max_queue_length != u64::MAX || config.max_queue_bytes != u64::MAX,
-            takes_back: config.ack_timeout_ms > 0,
+            may_refuse: options.may_refuse_dead_letters(),
+            takes_back: options.config.ack_timeout_ms > 0,
             has_dead_consumers: false,
             rules: options.rules(),
             has_failed: false,

@@ -58,7 +58,7 @@ impl Loss {
         Loss {
             drops: !matches!(options.config.slow_consumer, SlowConsumer::Block(_)),
             rules: options.rules(),
-            may_fill: options.config.max_queue_length < u64::MAX || options.config.max_queue_bytes < u64::MAX,
+            may_fill: options.may_refuse_dead_letters(),
             refused: BTreeSet::new(),
             takes_back: options.config.ack_timeout_ms > 0,
             has_dead_consumers: false,

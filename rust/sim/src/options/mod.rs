@@ -7,6 +7,7 @@ mod acking;
 mod beats;
 pub mod disturbances;
 mod keeping;
+mod limits;
 mod pressure;
 mod private;
 pub mod store;
@@ -236,6 +237,7 @@ impl Options {
         if self.rogues.pace == 0 {
             self.beats = Beats::draw(self.seed, &mut self.config.heartbeat_ms); // rogues ask for heart-beats, too
         }
+        limits::draw(self);
         self.pause_max = self.pause_max.min(self.store.pause_max());
         self.weights.nack = self.weights.nack.max(self.acking.nack);
     }
@@ -251,6 +253,15 @@ impl Options {
         if self.disturbances.kinds.contains(&Disturbance::WallClock) {
             self.timing.odd_expiries = 0; // `expires` means the wall clock
         }
+    }
+
+    /// Whether a limit may refuse dead letters, which are dropped then: their queue is full, or cannot be created.
+    #[must_use]
+    pub fn may_refuse_dead_letters(&self) -> bool {
+        let config = &self.config;
+        config.max_queue_length < u64::MAX
+            || config.max_queue_bytes < u64::MAX
+            || config.max_destinations < limits::DESTINATIONS_MANY
     }
 
     /// The rules of patterns.

@@ -96,7 +96,7 @@ impl Outbox {
         self.bytes == 0
     }
 
-    /// The number of pending MESSAGEs; they are counted one by one.
+    /// The number of pending MESSAGEs; they are counted piece by piece.
     pub fn messages(&self, pool: &ChunkPool) -> usize {
         let messages = self.ranges.iter().filter(|range| range.kind == Kind::Message);
         messages.map(|range| pool.frames_in(range.chunk, range.start, range.end)).sum()

@@ -6,6 +6,12 @@ use super::Outbox;
 use crate::connection::socket::Socket;
 
 impl Outbox {
+    /// The number of pieces of chunks that it consists of: adjacent frames are one piece.
+    #[must_use]
+    pub fn ranges(&self) -> usize {
+        self.ranges.len()
+    }
+
     /// The end of the output so far: a position for [`Outbox::has_passed`].
     #[must_use]
     pub fn end(&self) -> u64 {

@@ -24,6 +24,19 @@ pub use self::wire::{Wire, connect};
 pub use self::writes::Written;
 pub use super::values::{HashState, Instant, Interest, Token};
 
+/// System calls of the broker that moved bytes, and these bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Calls that read something.
+    pub reads: usize,
+    /// Bytes read.
+    pub read: usize,
+    /// Calls that wrote something.
+    pub writes: usize,
+    /// Bytes written.
+    pub written: usize,
+}
+
 /// The outside of one simulated broker.
 #[derive(Debug)]
 struct Outside {
@@ -40,6 +53,8 @@ struct Outside {
     turn_divisor: usize,
     /// Calls of the allocator since they were taken last.
     reclaims: usize,
+    /// What was read and written since it was taken last.
+    traffic: Traffic,
     /// The planted fault that is switched on.
     fault: Option<String>,
     /// Planted faults whose place was reached, on or off.
@@ -59,6 +74,7 @@ impl Outside {
             descriptors: usize::MAX,
             turn_divisor: 1,
             reclaims: 0,
+            traffic: Traffic::default(),
             fault: None,
             reached: HashSet::default(),
         }
@@ -118,6 +134,12 @@ pub fn note_reclaim() {
 /// Returns how often the allocator was asked since the last call.
 pub fn take_reclaims() -> usize {
     with(|outside| std::mem::take(&mut outside.reclaims))
+}
+
+/// Returns what was read and written since the last call.
+#[must_use]
+pub fn take_traffic() -> Traffic {
+    with(|outside| std::mem::take(&mut outside.traffic))
 }
 
 /// Sets how many more descriptors can be opened.

@@ -154,7 +154,7 @@ impl TcpStream {
 
 impl Read for TcpStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.with(|link| {
+        let read = self.with(|link| {
             if let Some(told) = &mut link.broken {
                 return if std::mem::replace(told, true) {
                     Ok(0)
@@ -171,7 +171,13 @@ impl Read for TcpStream {
             }
             link.arrived -= len;
             Ok(len)
-        })
+        });
+        let len = read.as_ref().map_or(0, |len| *len);
+        with(|outside| {
+            outside.traffic.reads += usize::from(len > 0);
+            outside.traffic.read += len;
+        });
+        read
     }
 }
 
@@ -205,6 +211,11 @@ impl Write for TcpStream {
         if self.with(|link| link.broken == Some(false)) {
             with(|outside| outside.report_all(self.link));
         }
+        let len = written.as_ref().map_or(0, |len| *len);
+        with(|outside| {
+            outside.traffic.writes += usize::from(len > 0);
+            outside.traffic.written += len;
+        });
         written
     }
 

@@ -66,8 +66,7 @@ impl DurableSubscriptions {
             dead: BTreeSet::new(),
             refused: BTreeSet::new(),
             takes_back: options.config.ack_timeout_ms > 0,
-            drops_dead: options.config.max_queue_length < u64::MAX
-                || options.config.max_queue_bytes < u64::MAX,
+            drops_dead: options.may_refuse_dead_letters(),
             is_at_rest: false,
         }
     }

@@ -1,0 +1,124 @@
+//! How much of its limits a simulated broker uses at one moment: what checkers compare with the settings.
+
+use std::collections::BTreeSet;
+
+use crate::door::sync::Ordering;
+use crate::queue::QueueKind;
+use crate::shard::{Shard, Shared};
+
+/// The work of the turns of one shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// The visits of all turns.
+    pub all_visited: usize,
+    /// The largest number of visits in one turn.
+    pub visited: usize,
+    /// The largest number of bytes encoded in one turn; a copy counts half.
+    pub encoded: usize,
+    /// The largest number of deliveries in one turn.
+    pub deliveries: usize,
+    /// The subscriptions that it has now.
+    pub subscriptions: usize,
+}
+
+/// The largest use of a limit that many have, and who has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Largest {
+    /// The use.
+    pub amount: u64,
+    /// Whose it is.
+    pub owner: String,
+}
+
+impl Largest {
+    fn note(&mut self, amount: u64, owner: impl FnOnce() -> String) {
+        if amount > self.amount {
+            *self = Largest { amount, owner: owner() };
+        }
+    }
+}
+
+/// What a broker uses at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The work of each shard.
+    pub work: Vec<Work>,
+    /// Bytes that are counted against `memory_limit`.
+    pub held_bytes: i64,
+    /// Open connections; those that are only told that there are too many do not count.
+    pub connections: usize,
+    /// Connections that are only told that there are too many.
+    pub refused: usize,
+    /// Names and patterns of topics with subscriptions, and queues with a name: each once.
+    pub destinations: usize,
+    /// Those of other shards that a shard does not know yet: the mail about them is on the way.
+    pub unknown: Vec<usize>,
+    /// Subscriptions of one connection.
+    pub subscriptions: Largest,
+    /// Temporary destinations of one connection.
+    pub temporary: Largest,
+    /// Open transactions of one connection.
+    pub transactions: Largest,
+    /// Bytes in the open transactions of one connection.
+    pub transaction_bytes: Largest,
+    /// Messages in one queue. Only `/queue/…` is limited.
+    pub queue_length: Largest,
+    /// Bytes in one queue, likewise.
+    pub queue_bytes: Largest,
+    /// Retained messages.
+    pub retained: usize,
+    /// Stale messages.
+    pub stale: usize,
+}
+
+impl Usage {
+    /// What shards use that have not ended.
+    pub(crate) fn of<'a>(shared: &Shared, shards: impl Iterator<Item = &'a Shard> + Clone) -> Usage {
+        let totals = &shared.totals;
+        let mut usage = Usage {
+            held_bytes: totals.memory.load(Ordering::Relaxed),
+            connections: totals.connections.load(Ordering::Relaxed),
+            retained: shared.retained.load(Ordering::Relaxed),
+            stale: shared.stale.count.load(Ordering::Relaxed),
+            ..Usage::default()
+        };
+        let mut names: BTreeSet<&[u8]> = BTreeSet::new();
+        shards.clone().for_each(|shard| names.extend(shard.router.subscribed_names()));
+        usage.destinations = names.len();
+        for shard in shards {
+            let known = shard.router.known_names().filter(|name| names.contains(name)).count();
+            usage.unknown.push(names.len() - known);
+            add(shard, &mut usage);
+        }
+        usage
+    }
+}
+
+fn add(shard: &Shard, usage: &mut Usage) {
+    let heaviest = &shard.turn.heaviest;
+    usage.work.push(Work {
+        all_visited: heaviest.all_visited,
+        visited: heaviest.visited,
+        encoded: heaviest.encoded,
+        deliveries: heaviest.deliveries,
+        subscriptions: shard.router.subscriptions.len(),
+    });
+    for (_, conn) in shard.connections.table.iter() {
+        let owner = || format!("connection {}", conn.id);
+        usage.refused += usize::from(conn.life.refused);
+        usage.subscriptions.note(conn.subscriptions.len() as u64, owner);
+        usage.temporary.note(conn.temporary.as_ref().map_or(0, |own| own.names.len()) as u64, owner);
+        let (open, bytes) = conn.transactions.as_ref().map_or((0, 0), |open| open.used());
+        usage.transactions.note(open as u64, owner);
+        usage.transaction_bytes.note(bytes as u64, owner);
+    }
+    for queue in shard.queues.home.iter() {
+        usage.destinations += usize::from(queue.kind != QueueKind::Private);
+        if queue.kind == QueueKind::Work {
+            let owner = || String::from_utf8_lossy(&queue.name).into_owned();
+            let (length, bytes) = queue.used();
+            usage.queue_length.note(length, owner);
+            usage.queue_bytes.note(bytes, owner);
+        }
+    }
+}
