@@ -57,6 +57,7 @@ fn handle(session: &mut Session, decoder: &mut Decoder, frame: &Frame<'_>) -> Co
                 sender: 0,
                 headers: &own_headers,
                 plain,
+                expires_ms: 0,
                 body,
             };
             Version::ALL.into_iter().for_each(|version| encode_for(&message, version));

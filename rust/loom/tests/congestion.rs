@@ -62,8 +62,15 @@ impl Shard {
     /// Sends one message in each turn, unless shard 0 has enough of them.
     fn send(mut self, own: usize, messages: usize, fan_out_size: usize) {
         let receiver = ShardId(0);
-        let message =
-            Message { destination: b"t", id: b"i", sender: 0, headers: b"", plain: true, body: b"x" };
+        let message = Message {
+            destination: b"t",
+            id: b"i",
+            sender: 0,
+            headers: b"",
+            plain: true,
+            expires_ms: 0,
+            body: b"x",
+        };
         for _ in 0..messages {
             while self.peers.busy.congested & receiver.bit() != 0
                 || self.peers.holds_large_fan_outs(receiver.bit())

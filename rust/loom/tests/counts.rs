@@ -13,7 +13,7 @@ use stompica_proto::encode::Message;
 use support::{check, check_that_it_fails};
 
 fn message<'a>(destination: &'a [u8], body: &'a [u8]) -> Message<'a> {
-    Message { destination, id: b"i", sender: 0, headers: b"", plain: true, body }
+    Message { destination, id: b"i", sender: 0, headers: b"", plain: true, expires_ms: 0, body }
 }
 
 /// Messages that one thread creates and another one drops, and a batch that two threads read.

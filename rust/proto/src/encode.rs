@@ -22,6 +22,8 @@ pub struct Message<'a> {
     pub headers: &'a [u8],
     /// `destination` and `headers` are the same in every version.
     pub plain: bool,
+    /// The time at which it expires, on the broker's clock, milliseconds; 0: never. Not encoded.
+    pub expires_ms: u64,
     /// The body.
     pub body: &'a [u8],
 }
@@ -211,8 +213,15 @@ mod tests {
     #[test]
     fn a_message_is_encoded_for_the_receivers_version() {
         let headers = b"a\\cb:1\ncr:x\\ry\nlf:x\\ny\nback:\\\\\n";
-        let message =
-            Message { destination: b"/t:1", id: b"7", sender: 0, headers, plain: false, body: b"hi" };
+        let message = Message {
+            destination: b"/t:1",
+            id: b"7",
+            sender: 0,
+            headers,
+            plain: false,
+            expires_ms: 0,
+            body: b"hi",
+        };
         let (v12, omitted) = suffix(&message, Version::V1_2);
         assert_eq!(
             v12,
@@ -232,8 +241,15 @@ mod tests {
 
     #[test]
     fn a_line_end_in_a_destination_does_not_inject_a_header() {
-        let message =
-            Message { destination: b"/a\nx:1", id: b"1", sender: 0, headers: b"", plain: false, body: b"" };
+        let message = Message {
+            destination: b"/a\nx:1",
+            id: b"1",
+            sender: 0,
+            headers: b"",
+            plain: false,
+            expires_ms: 0,
+            body: b"",
+        };
         let lines = |version| suffix(&message, version).0.split_once("\n\n").expect("a head").0.to_owned();
         assert_eq!(lines(Version::V1_0), "message-id:1\ndestination:/a?x:1\ncontent-length:0");
         for version in [Version::V1_1, Version::V1_2] {

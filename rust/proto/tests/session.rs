@@ -236,7 +236,7 @@ proptest! {
             other => panic!("{other:?}"),
         });
         let message =
-            Message { destination: b"/t", id: b"1", sender: 0, headers: &dialogue.own_headers, plain, body: &body };
+            Message { destination: b"/t", id: b"1", sender: 0, headers: &dialogue.own_headers, plain, expires_ms: 0, body: &body };
         let mut out = Vec::new();
         let left_out = encode::message_suffix(&mut out, &message, receiver);
 

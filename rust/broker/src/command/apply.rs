@@ -152,8 +152,7 @@ impl Owners<'_> {
             Place::Topic { retained } => {
                 let destination = self.router.destination_of(self.turn, message.destination()).ok()?;
                 if let Some((home, reservation)) = retained {
-                    let mut copy = OwnedMessage::new(&message.message());
-                    copy.expires_ms = message.expires_ms;
+                    let copy = OwnedMessage::new(&message.message());
                     let retain = Some(retain == Some(Retain::Set));
                     applying.out[home as usize].1.push_back(Placed { reservation, retain, message: copy });
                 }

@@ -39,7 +39,8 @@ pub(super) struct Sent<'a> {
 impl<'a> Sent<'a> {
     #[inline]
     pub(super) fn message(&self, destination: &'a [u8], id: &'a [u8], headers: &'a [u8]) -> Message<'a> {
-        Message { destination, id, sender: self.sender, headers, plain: self.plain, body: self.body }
+        let Sent { sender, plain, body, .. } = *self;
+        Message { destination, id, sender, headers, plain, expires_ms: 0, body }
     }
 }
 

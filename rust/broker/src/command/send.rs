@@ -38,6 +38,7 @@ impl Owners<'_> {
             return self.send_query(key, frame, sent, to.name, headers);
         }
         let mut message = sent.message(to.name, b"", headers);
+        message.expires_ms = options.expires_ms;
         if let Some(transaction) = sent.transaction {
             self.require_transaction(key, transaction)?;
             let pause =

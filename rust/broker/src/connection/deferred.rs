@@ -160,8 +160,15 @@ mod tests {
     }
 
     fn queued(subscription: u32) -> Waiting {
-        let message =
-            Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: b"" };
+        let message = Message {
+            destination: b"/queue/a",
+            id: b"i",
+            sender: 0,
+            headers: b"",
+            plain: true,
+            expires_ms: 0,
+            body: b"",
+        };
         let subscriber = Subscriber { shard: ShardId(0), key: key(subscription) };
         let (queue, consumer, owned) = (key(0), key(0), OwnedMessage::new(&message));
         Waiting::Queued(Box::new((ShardId(0), Delivery { subscriber, queue, consumer, message: owned })))

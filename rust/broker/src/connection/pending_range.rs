@@ -4,7 +4,6 @@ use super::Connections;
 use super::conn::Flush;
 use super::deferred::Waiting;
 use super::room::{give_drop_notice, make_room};
-use crate::config::SlowConsumer;
 use crate::ids::ConnKey;
 use crate::message::chunk::ChunkId;
 use crate::router::group::{GroupIndex, Member, Members};
@@ -66,18 +65,10 @@ impl Connections {
             let key = ConnKey { index: member.conn, generation: conn.life.generation };
             let mut start = start;
             if !conn.has_room(limit) && !make_room(conn, &mut self.chunks, turn, frames) {
-                let has_settled = conn.output.outbox.has_passed_mark();
-                match turn.config.slow_consumer {
-                    _ if conn.life.leaving.is_some() => {}
-                    SlowConsumer::Disconnect => self.too_slow.push(key),
-                    SlowConsumer::Block(_) => {
-                        references += 1;
-                        self.defer_range(limit, key, Waiting::Range(chunk, start, end, member.subscription));
-                    }
-                    SlowConsumer::DropOldest | SlowConsumer::DropNewest if has_settled => {
-                        self.queue_for_flushing(key);
-                    }
-                    SlowConsumer::DropOldest | SlowConsumer::DropNewest => {}
+                if self.is_deferred(turn, key) {
+                    references += 1;
+                    let range = Waiting::Range(chunk, start, end, member.subscription);
+                    self.defer(limit, key, range, true);
                 }
                 continue;
             }
@@ -101,11 +92,5 @@ impl Connections {
             }
         }
         self.chunks.retain(chunk, references);
-    }
-
-    /// Defers frames until the outbox of one member has room; they hold one reference to the chunk.
-    #[cold]
-    fn defer_range(&mut self, outbox_limit: usize, key: ConnKey, range: Waiting) {
-        self.defer(outbox_limit, key, range, true);
     }
 }

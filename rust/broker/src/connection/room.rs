@@ -85,6 +85,23 @@ impl Connections {
         turn.log.push(level, text(), fields);
     }
 
+    /// Decides about messages of a topic for a connection without room for them, as `slow_consumer` says. Returns
+    /// whether the caller has to defer them; otherwise they are lost to it.
+    #[cold]
+    pub fn is_deferred(&mut self, turn: &Turn, key: ConnKey) -> bool {
+        let Some(conn) = self.table.get(key).filter(|conn| conn.life.leaving.is_none()) else { return false };
+        match turn.config.slow_consumer {
+            SlowConsumer::Block(_) => return true,
+            SlowConsumer::Disconnect => self.too_slow.push(key),
+            SlowConsumer::DropOldest | SlowConsumer::DropNewest => {
+                if conn.output.outbox.has_passed_mark() {
+                    self.queue_for_flushing(key);
+                }
+            }
+        }
+        false
+    }
+
     /// Defers a delivery until a connection's outbox has room. `is_accepted`: a RECEIPT for it may have been sent.
     pub fn defer(&mut self, outbox_limit: usize, key: ConnKey, waiting: Waiting, is_accepted: bool) {
         let Some(conn) = self.table.get_mut(key) else { return };

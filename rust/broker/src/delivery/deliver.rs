@@ -15,7 +15,6 @@ use stompica_proto::encode::{self, Message};
 use stompica_proto::ws::{self, Opcode};
 
 use super::Owners;
-use crate::config::SlowConsumer;
 use crate::connection::conn::Flush;
 use crate::connection::outbox::Kind;
 use crate::connection::pending_range::{LARGE_GROUP, PendingRange};
@@ -225,10 +224,7 @@ impl Owners<'_> {
     /// A separate function, so that the callers need no stack space for an owned message.
     #[inline(never)]
     fn deliver_to_target_queue(&mut self, message: &Message<'_>, queue: QueueKey, member: Member) {
-        let owned = OwnedMessage::with_options(
-            message,
-            &options::options_in(message.headers, self.turn.now_ms, || self.turn.wall_ms()),
-        );
+        let owned = OwnedMessage::with_options(message, &options::options_in(message.headers));
         self.deliver_to_queue(owned, queue, member);
     }
 
@@ -285,15 +281,8 @@ impl Owners<'_> {
         let key = ConnKey { index: member.conn, generation: conn.life.generation };
         let limit = turn.config.outbox_limit;
         if !conn.has_room(limit) && !make_room(conn, &mut connections.chunks, turn, 1) {
-            let has_settled = conn.output.outbox.has_passed_mark();
-            match turn.config.slow_consumer {
-                _ if conn.life.leaving.is_some() => {}
-                SlowConsumer::Disconnect => connections.too_slow.push(key),
-                SlowConsumer::Block(_) => self.defer_copy_at_once(message, member),
-                SlowConsumer::DropOldest | SlowConsumer::DropNewest if has_settled => {
-                    connections.queue_for_flushing(key);
-                }
-                SlowConsumer::DropOldest | SlowConsumer::DropNewest => {}
+            if connections.is_deferred(turn, key) {
+                self.defer_copy_at_once(message, member);
             }
             return;
         }

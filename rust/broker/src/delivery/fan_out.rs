@@ -69,10 +69,7 @@ impl Owners<'_> {
     #[cold]
     #[inline(never)]
     pub fn fan_out(&mut self, message: &Message<'_>, destination: Destination) -> Option<FanOutKey> {
-        let owned = OwnedMessage::with_options(
-            message,
-            &options::options_in(message.headers, self.turn.now_ms, || self.turn.wall_ms()),
-        );
+        let owned = OwnedMessage::with_options(message, &options::options_in(message.headers));
         let mut groups = Vec::new();
         self.router.groups_of(destination, &mut groups);
         self.turn.budget.visit(groups.len() / 64);
@@ -218,7 +215,7 @@ impl Owners<'_> {
         let key = match self.deliveries.suffixes.deferred {
             Some(key) => key,
             None => {
-                let options = options::options_in(message.headers, self.turn.now_ms, || self.turn.wall_ms());
+                let options = options::options_in(message.headers);
                 self.begin_fan_out(OwnedMessage::with_options(message, &options), Vec::new(), 0)
             }
         };

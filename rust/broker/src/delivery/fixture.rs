@@ -48,7 +48,7 @@ pub(crate) struct Fixture {
 
 /// A message to a destination.
 pub(crate) fn message<'a>(destination: &'a [u8], body: &'a [u8]) -> Message<'a> {
-    Message { destination, id: b"i", sender: NOBODY, headers: b"", plain: true, body }
+    Message { destination, id: b"i", sender: NOBODY, headers: b"", plain: true, expires_ms: 0, body }
 }
 
 impl Fixture {

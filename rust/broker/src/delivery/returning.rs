@@ -135,8 +135,15 @@ mod tests {
     fn held(numbers: std::ops::Range<u64>) -> Unacked {
         let key = Key { index: 0, generation: 0 };
         let origin = Origin { home: ShardId(0), queue: key, consumer: key };
-        let message =
-            Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: b"" };
+        let message = Message {
+            destination: b"/queue/a",
+            id: b"i",
+            sender: 0,
+            headers: b"",
+            plain: true,
+            expires_ms: 0,
+            body: b"",
+        };
         let mut held = Unacked::default();
         numbers.for_each(|number| held.push(number, 0, 0, origin, OwnedMessage::new(&message)));
         held

@@ -288,6 +288,7 @@ impl Owners<'_> {
             sender: NOBODY,
             headers,
             plain: false,
+            expires_ms: 0,
             body: body.as_bytes(),
         };
         let reach = self.router.reach(destination);

@@ -48,6 +48,7 @@ impl Owners<'_> {
             sender: NOBODY,
             headers,
             plain: true,
+            expires_ms: 0,
             body: body.as_bytes(),
         };
         let reach = self.router.reach(destination);

@@ -119,6 +119,7 @@ impl Owners<'_> {
             sender: NOBODY,
             headers,
             plain: false,
+            expires_ms: 0,
             body: body.as_bytes(),
         };
         self.connections.distribute(self.turn);

@@ -301,6 +301,7 @@ struct Item {
     /// The number of deliveries that were counted for it at each receiver, if its fan-out is large.
     work: u32,
     sender: u64,
+    expires_ms: u64,
     plain: bool,
 }
 
@@ -324,6 +325,7 @@ impl Batch {
             body_len: message.body.len() as u32,
             work,
             sender: message.sender,
+            expires_ms: message.expires_ms,
             plain: message.plain,
         });
         if message.body.len() > LARGE_BODY {
@@ -368,10 +370,8 @@ impl Batch {
         let id = report(item.id_len);
         let headers = report(item.headers_len);
         let body = report(item.body_len);
-        Some((
-            Message { destination, id, sender: item.sender, headers, plain: item.plain, body },
-            from + offset + 1,
-        ))
+        let Item { sender, expires_ms, plain, .. } = *item;
+        Some((Message { destination, id, sender, headers, plain, expires_ms, body }, from + offset + 1))
     }
 
     /// The work that was counted for the message before an index.
@@ -419,8 +419,15 @@ mod tests {
     fn a_batch_counts_itself_and_the_copies_of_its_receivers() {
         let (mut batch, memory) = (Batch::default(), Arc::new(AtomicI64::new(0)));
         let (body, shards) = ([0; 1000], 0b1110);
-        let message =
-            Message { destination: b"/t", id: b"0-0-1", sender: 7, headers: b"", plain: true, body: &body };
+        let message = Message {
+            destination: b"/t",
+            id: b"0-0-1",
+            sender: 7,
+            headers: b"",
+            plain: true,
+            expires_ms: 0,
+            body: &body,
+        };
         batch.push(&message, shards, 0);
         batch.count_in(&memory);
         let counted = memory.load(Ordering::Relaxed);
@@ -440,6 +447,7 @@ mod tests {
                 sender: 7,
                 headers: b"a:1\n",
                 plain: true,
+                expires_ms: 9,
                 body: &body,
             };
             batch.push(&message, shards, 0);
@@ -449,8 +457,8 @@ mod tests {
         let mut at = 0;
         while let Some((message, next)) = batch.next_for(ShardId(1), at) {
             assert_eq!(
-                (message.destination, message.id, message.headers),
-                (&b"/t"[..], &b"0-0-1"[..], &b"a:1\n"[..])
+                (message.destination, message.id, message.headers, message.expires_ms),
+                (&b"/t"[..], &b"0-0-1"[..], &b"a:1\n"[..], 9)
             );
             read.push(message.body[0]);
             at = next;

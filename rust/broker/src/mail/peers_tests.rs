@@ -49,7 +49,7 @@ impl World {
 }
 
 fn message() -> Message<'static> {
-    Message { destination: b"t", id: b"i", sender: 0, headers: b"", plain: true, body: b"x" }
+    Message { destination: b"t", id: b"i", sender: 0, headers: b"", plain: true, expires_ms: 0, body: b"x" }
 }
 
 #[test]

@@ -107,18 +107,17 @@ impl OwnedMessage {
             deliveries: 0,
             record: NO_RECORD,
             seq: 0,
-            expires_ms: 0,
+            expires_ms: message.expires_ms,
             refused_by: NOBODY,
         };
         held::add(owned.cost());
         owned
     }
 
-    /// Copies a message and applies the options of its SEND.
+    /// Copies a message and applies the options of its SEND; the message itself has the time of its expiry.
     #[must_use]
     pub fn with_options(message: &Message<'_>, options: &SendOptions) -> Self {
         let mut owned = OwnedMessage::new(message);
-        owned.expires_ms = options.expires_ms;
         owned.persistent = options.persistent;
         owned.grouped = options.grouped;
         owned.failures_max = options.max_exceptions;
@@ -169,7 +168,8 @@ impl OwnedMessage {
         let (destination, rest) = self.payload.bytes().split_at(self.destination_len as usize);
         let (id, rest) = rest.split_at(usize::from(self.id_len));
         let (headers, body) = rest.split_at(self.headers_len as usize);
-        Message { destination, id, sender: self.sender, headers, plain: self.plain, body }
+        let OwnedMessage { sender, plain, expires_ms, .. } = *self;
+        Message { destination, id, sender, headers, plain, expires_ms, body }
     }
 
     /// Reads its first and last byte, so that they come into the cache of this core.
@@ -213,9 +213,7 @@ impl OwnedMessage {
     pub fn as_retained(&self) -> OwnedMessage {
         let message = self.message();
         let headers = [b"retained:true\n", message.headers].concat();
-        let mut copy = OwnedMessage::new(&Message { headers: &headers, ..message });
-        copy.expires_ms = self.expires_ms;
-        copy
+        OwnedMessage::new(&Message { headers: &headers, ..message })
     }
 
     /// A copy for its dead-letter queue; `None` if it came from a dead-letter queue.
@@ -232,8 +230,8 @@ impl OwnedMessage {
         escape_into(&mut headers, own, Version::V1_2);
         headers.extend_from_slice(format!("\ndelivery-count:{}\n", self.deliveries).as_bytes());
         headers.extend_from_slice(message.headers);
-        let mut dead =
-            OwnedMessage::new(&Message { destination: &destination, headers: &headers, ..message });
+        let (destination, headers) = (&destination[..], &headers[..]);
+        let mut dead = OwnedMessage::new(&Message { destination, headers, expires_ms: 0, ..message });
         dead.persistent = self.persistent;
         Some(dead)
     }
@@ -247,7 +245,7 @@ mod tests {
     use super::*;
 
     fn message<'a>(destination: &'a [u8], headers: &'a [u8]) -> Message<'a> {
-        Message { destination, id: b"e-0-1", sender: 7, headers, plain: true, body: b"body" }
+        Message { destination, id: b"e-0-1", sender: 7, headers, plain: true, expires_ms: 0, body: b"body" }
     }
 
     #[test]

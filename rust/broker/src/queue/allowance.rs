@@ -146,6 +146,7 @@ mod tests {
             sender: 0,
             headers: b"",
             plain: true,
+            expires_ms: 0,
             body: b"x",
         })
     }

@@ -57,6 +57,7 @@ fn message(name: &str, id: usize, len: usize) -> OwnedMessage {
         sender: 0,
         headers: b"",
         plain: true,
+        expires_ms: 0,
         body: &body,
     })
 }
@@ -215,8 +216,15 @@ fn a_store_forgets_each_message_once_however_the_message_ends() {
     let queue = home.create(b"/queue/a", QueueKind::Work);
     for number in 0..6_u8 {
         let body = [number];
-        let message =
-            Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: &body };
+        let message = Message {
+            destination: b"/queue/a",
+            id: b"i",
+            sender: 0,
+            headers: b"",
+            plain: true,
+            expires_ms: 0,
+            body: &body,
+        };
         let mut owned = OwnedMessage::new(&message);
         owned.persistent = number != 5;
         owned.expires_ms = if number == 4 { 10 } else { 0 };

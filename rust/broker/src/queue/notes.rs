@@ -294,6 +294,7 @@ mod tests {
             sender: 0,
             headers: b"",
             plain: true,
+            expires_ms: 0,
             body: b"",
         };
         let key = Key { index: 0, generation: 0 };

@@ -139,7 +139,15 @@ fn body(message: &OwnedMessage) -> String {
 
 fn message(destination: &str, body: &str) -> OwnedMessage {
     let (destination, body) = (destination.as_bytes(), body.as_bytes());
-    OwnedMessage::new(&Message { destination, id: b"i", sender: 7, headers: b"", plain: true, body })
+    OwnedMessage::new(&Message {
+        destination,
+        id: b"i",
+        sender: 7,
+        headers: b"",
+        plain: true,
+        expires_ms: 0,
+        body,
+    })
 }
 
 /// A frame of a connection of this shard, whose RECEIPT waits.

@@ -71,7 +71,15 @@ impl World {
 
 fn message() -> OwnedMessage {
     let destination = b"/queue/a";
-    OwnedMessage::new(&Message { destination, id: b"i", sender: 0, headers: b"", plain: true, body: b"" })
+    OwnedMessage::new(&Message {
+        destination,
+        id: b"i",
+        sender: 0,
+        headers: b"",
+        plain: true,
+        expires_ms: 0,
+        body: b"",
+    })
 }
 
 #[test]

@@ -12,8 +12,15 @@ const WINDOW: Window = Window { messages: 3, bytes: 1000 };
 
 fn message(seq: u64, expires_ms: u64, len: usize) -> OwnedMessage {
     let body = vec![b'b'; len];
-    let message =
-        Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: &body };
+    let message = Message {
+        destination: b"/queue/a",
+        id: b"i",
+        sender: 0,
+        headers: b"",
+        plain: true,
+        expires_ms: 0,
+        body: &body,
+    };
     let mut owned = OwnedMessage::new(&message);
     (owned.seq, owned.expires_ms) = (seq, expires_ms);
     owned

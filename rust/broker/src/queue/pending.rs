@@ -227,8 +227,15 @@ mod tests {
     use super::*;
 
     fn message(seq: u64, expires_ms: u64) -> OwnedMessage {
-        let message =
-            Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: b"b" };
+        let message = Message {
+            destination: b"/queue/a",
+            id: b"i",
+            sender: 0,
+            headers: b"",
+            plain: true,
+            expires_ms: 0,
+            body: b"b",
+        };
         let mut owned = OwnedMessage::new(&message);
         (owned.seq, owned.expires_ms) = (seq, expires_ms);
         owned

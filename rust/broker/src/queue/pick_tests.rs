@@ -137,6 +137,7 @@ pub(in crate::queue) fn message(body: &str) -> OwnedMessage {
         sender: 7,
         headers: b"h:v\n",
         plain: true,
+        expires_ms: 0,
         body,
     })
 }

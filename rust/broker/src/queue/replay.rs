@@ -219,7 +219,15 @@ mod tests {
     use crate::queue::stale::StaleCounts;
 
     fn message(destination: &[u8], body: &[u8]) -> OwnedMessage {
-        OwnedMessage::new(&Message { destination, id: b"i", sender: 0, headers: b"", plain: true, body })
+        OwnedMessage::new(&Message {
+            destination,
+            id: b"i",
+            sender: 0,
+            headers: b"",
+            plain: true,
+            expires_ms: 0,
+            body,
+        })
     }
 
     struct History {

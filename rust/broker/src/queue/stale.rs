@@ -229,8 +229,15 @@ pub(super) mod tests {
     use super::*;
 
     pub(in crate::queue) fn message(destination: &[u8], body: &[u8], expires_ms: u64) -> OwnedMessage {
-        let mut message =
-            OwnedMessage::new(&Message { destination, id: b"i", sender: 0, headers: b"", plain: true, body });
+        let mut message = OwnedMessage::new(&Message {
+            destination,
+            id: b"i",
+            sender: 0,
+            headers: b"",
+            plain: true,
+            expires_ms: 0,
+            body,
+        });
         message.expires_ms = expires_ms;
         message
     }

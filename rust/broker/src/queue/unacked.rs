@@ -193,8 +193,15 @@ mod tests {
     fn filled(numbers: impl Iterator<Item = u64>) -> Unacked {
         let key = Key { index: 0, generation: 0 };
         let origin = Origin { home: ShardId(0), queue: key, consumer: key };
-        let message =
-            Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: b"" };
+        let message = Message {
+            destination: b"/queue/a",
+            id: b"i",
+            sender: 0,
+            headers: b"",
+            plain: true,
+            expires_ms: 0,
+            body: b"",
+        };
         let mut unacked = Unacked::default();
         numbers.for_each(|number| {
             unacked.push(number, 1000 + number, number, origin, OwnedMessage::new(&message))

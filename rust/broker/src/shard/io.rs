@@ -351,7 +351,10 @@ impl Shard {
         let frames = self.delivery().cut_unsent(key);
         if let Some(conn) = self.connections.table.get_mut(key) {
             conn.answers.clear(); // RECEIPTs of earlier frames may have been cut, so no later one must be sent
-            conn.life.ending &= planted!("slow-end-silent"); // an ERROR or a RECEIPT with which it was about to end is among them
+            // An ERROR or a RECEIPT with which it was about to end is among them.
+            if !planted!("slow-end-silent") {
+                conn.life.ending = false;
+            }
         }
         self.connections.count_input(&self.turn, key);
         self.turn.counters.slow_consumers += 1;

@@ -80,8 +80,15 @@ impl Shard {
     #[cfg(test)]
     pub fn enqueue_now(&mut self, name: &[u8]) {
         let (id, headers, body) = (&b"i"[..], &b""[..], &b""[..]);
-        let message =
-            stompica_proto::encode::Message { destination: name, id, sender: 0, headers, plain: true, body };
+        let message = stompica_proto::encode::Message {
+            destination: name,
+            id,
+            sender: 0,
+            headers,
+            plain: true,
+            expires_ms: 0,
+            body,
+        };
         let owned = crate::message::OwnedMessage::new(&message);
         assert!(self.queue().enqueue(owned).is_ok());
     }

@@ -241,7 +241,15 @@ fn an_unsubscribing_client_first_gets_a_stale_message_that_another_one_returned(
     fill_outbox(&mut broker, publisher, "");
     // A stale message whose publisher has its RECEIPT, returned by another subscription of that shard.
     let destination = name.as_bytes();
-    let stale = Message { destination, id: b"1", sender: 0, headers: b"", plain: true, body: b"stale" };
+    let stale = Message {
+        destination,
+        id: b"1",
+        sender: 0,
+        headers: b"",
+        plain: true,
+        expires_ms: 0,
+        body: b"stale",
+    };
     let mail = Mail::Queue(ShardId(1), vec![HomeNote::Stale(OwnedMessage::new(&stale)).into()]);
     broker.shared.mailboxes[0].add_frames(1);
     broker.shared.mailboxes[0].post(&mut vec![mail]);

@@ -286,6 +286,7 @@ fn a_stale_message_precedes_the_next_message_of_its_publisher() {
         id: b"first",
         headers: b"",
         plain: true,
+        expires_ms: 0,
         body: b"",
         sender: 0,
     };

@@ -226,3 +226,26 @@ fn a_transaction_and_a_later_send_reach_a_temporary_queue_in_order() {
     exchange(&mut broker, &mut owner);
     assert_eq!(owner.bodies, ["first", "second"]);
 }
+
+#[test]
+fn a_message_of_a_transaction_expires_as_many_milliseconds_after_its_send_as_it_says() {
+    for (writers, subscriber) in [(1, 0), (2, 0), (2, 1)] {
+        let mut broker = broker(Config { writers, heartbeat_ms: (0, 0), ..Config::default() });
+        let [mut publisher, mut subscriber] = [0, subscriber].map(|shard| connect(&mut broker, shard));
+        subscriber.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\nack:client\nprefetch-count:1\n\n\0");
+        exchange(&mut broker, &mut subscriber);
+        publisher.send(b"BEGIN\ntransaction:t\n\n\0SEND\ndestination:/topic/a\ntransaction:t\n\nheld\0");
+        publisher.send(b"SEND\ndestination:/topic/a\ntransaction:t\nttl:10000\n\nbrief\0");
+        exchange(&mut broker, &mut publisher);
+        broker.advance_ms(6_000);
+        publisher.send(b"COMMIT\ntransaction:t\n\n\0");
+        exchange(&mut broker, &mut publisher);
+        exchange(&mut broker, &mut subscriber);
+        assert_eq!(subscriber.bodies, ["held"]);
+        broker.advance_ms(6_000);
+        let ack = format!("ACK\nid:{}\n\n\0", subscriber.deliveries[0].0);
+        subscriber.send(ack.as_bytes());
+        exchange(&mut broker, &mut subscriber);
+        assert_eq!(subscriber.bodies, ["held"], "its time began again at COMMIT");
+    }
+}

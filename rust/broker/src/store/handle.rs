@@ -276,7 +276,15 @@ mod tests {
     /// A persistent message.
     fn persistent() -> OwnedMessage {
         let destination = b"/queue/a".as_slice();
-        let sent = Message { destination, id: b"i", sender: 7, headers: b"", plain: true, body: b"x" };
+        let sent = Message {
+            destination,
+            id: b"i",
+            sender: 7,
+            headers: b"",
+            plain: true,
+            expires_ms: 0,
+            body: b"x",
+        };
         let mut message = OwnedMessage::new(&sent);
         message.persistent = true;
         message

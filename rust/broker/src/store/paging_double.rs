@@ -40,7 +40,8 @@ impl OnDisk {
 
     fn read(&self, record: RecordId) -> OwnedMessage {
         let [destination, id, headers, body] = self.parts.each_ref().map(Vec::as_slice);
-        let message = Message { destination, id, sender: self.sender, headers, plain: self.plain, body };
+        let message =
+            Message { destination, id, sender: self.sender, headers, plain: self.plain, expires_ms: 0, body };
         let mut owned = OwnedMessage::new(&message);
         owned.persistent = self.persistent;
         owned.grouped = self.grouped;

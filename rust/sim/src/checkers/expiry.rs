@@ -98,8 +98,6 @@ impl Expiry {
         }
         // A time from its arrival ends at the latest so long after the latest time at which it can have arrived.
         let expires = match message.ttl {
-            // A subscription that keeps messages of topics counts the time from COMMIT.
-            Some(_) if message.transaction.is_some() && !is_queue(&message.destination) => None,
             Some(ttl) => arrived.map(|arrived| arrived + ttl),
             None => message.expires,
         };

@@ -41,7 +41,8 @@ impl Stored {
     fn read(&self, record: RecordId) -> OwnedMessage {
         let [destination, id, headers, body] = self.parts.each_ref().map(Vec::as_slice);
         let (sender, plain) = (self.sender, self.plain);
-        let mut owned = OwnedMessage::new(&StoreMessage { destination, id, sender, headers, plain, body });
+        let mut owned =
+            OwnedMessage::new(&StoreMessage { destination, id, sender, headers, plain, expires_ms: 0, body });
         owned.persistent = self.persistent;
         owned.grouped = self.grouped;
         owned.failures_max = self.failures_max;

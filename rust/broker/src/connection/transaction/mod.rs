@@ -184,7 +184,15 @@ mod tests {
     use super::*;
 
     fn send(body: &[u8]) -> Operation {
-        let message = Message { destination: b"/t", id: b"", sender: 0, headers: b"", plain: true, body };
+        let message = Message {
+            destination: b"/t",
+            id: b"",
+            sender: 0,
+            headers: b"",
+            plain: true,
+            expires_ms: 0,
+            body,
+        };
         Operation::Send(OwnedMessage::new(&message), None)
     }
 

@@ -62,32 +62,23 @@ pub fn send_options(frame: &Frame<'_>, now_ms: u64, wall_ms: u64) -> Result<Send
     })
 }
 
-/// Reads the options from header lines with the escapes of 1.2, for a copy whose SEND was checked by [`send_options`],
-/// maybe on another shard. Only options that matter for a copy in a queue are read, and `wall_ms` only
-/// if one of them needs it.
+/// Reads the options that matter for a copy in a queue, apart from its expiry, from header lines with the escapes of
+/// 1.2. [`send_options`] has checked them, maybe on another shard. The first of a repeated header counts.
 #[must_use]
-pub fn options_in(headers: &[u8], now_ms: u64, wall_ms: impl Fn() -> u64) -> SendOptions {
+pub fn options_in(headers: &[u8]) -> SendOptions {
     let mut options = SendOptions::default();
-    let mut remaining_ms = u64::MAX;
-    for line in headers.split(|byte| *byte == b'\n') {
+    for line in headers.rsplit(|byte| *byte == b'\n') {
         let Some(colon) = memchr::memchr(b':', line) else { continue };
         let (name, value) = (&line[..colon], &line[colon + 1..]);
-        let number = || std::str::from_utf8(value).ok().and_then(|value| value.parse::<u64>().ok());
         match name {
-            header::EXPIRES => {
-                let at_ms = number().filter(|at_ms| *at_ms > 0).unwrap_or(u64::MAX);
-                remaining_ms = remaining_ms.min(at_ms.saturating_sub(wall_ms()));
-            }
-            header::EXPIRATION | header::TTL => remaining_ms = remaining_ms.min(number().unwrap_or(u64::MAX)),
             header::MAX_EXCEPTIONS => {
-                options.max_exceptions = number().and_then(|count| u16::try_from(count).ok()).unwrap_or(0);
+                let count = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
+                options.max_exceptions = count.unwrap_or(0);
             }
             header::PERSISTENT => options.persistent = value.eq_ignore_ascii_case(b"true"),
             _ => {}
         }
     }
-    let is_unlimited = remaining_ms > u64::MAX / 2; // no header, or a time beyond any clock
-    options.expires_ms = if is_unlimited { 0 } else { now_ms.saturating_add(remaining_ms).max(1) };
     options
 }
 
@@ -176,6 +167,18 @@ mod tests {
     fn values_of_1_0_lose_their_leading_spaces() {
         let options = with_version(Version::V1_0, "SEND", "ttl: 5", |frame| send_options(frame, 1, WALL_MS));
         assert_eq!(options.expect("valid").expires_ms, 6);
+    }
+
+    #[test]
+    fn a_copy_has_the_options_that_the_send_had() {
+        for lines in
+            ["a:b", "persistent:true\nmax-exceptions:3", "persistent:False", "x:y\nmax-exceptions:65535"]
+        {
+            let sent = send(lines).expect("valid");
+            assert_eq!(options_in(format!("{lines}\n").as_bytes()), sent, "{lines}");
+        }
+        let repeated = options_in(b"max-exceptions:3\npersistent:true\nmax-exceptions:4\npersistent:false\n");
+        assert_eq!((repeated.max_exceptions, repeated.persistent), (3, true), "the first counts");
     }
 
     #[test]
