@@ -75,7 +75,7 @@ PARTS = "connection/socket.rs proto/decode/body.rs proto/decode/head.rs proto/de
 OTHER_WAYS = """
     command/commit.rs command/mod.rs command/diagnostics.rs command/send.rs command/subscribe.rs command/transaction.rs
     command/unsubscribe.rs connection/answering.rs connection/closing.rs connection/http.rs connection/login.rs
-    connection/outbox/drop_notice.rs connection/outbox/write_markers.rs connection/output.rs connection/parked.rs
+    connection/outbox/drop_notice.rs connection/outbox/write_markers.rs connection/parked.rs
     connection/pending_range.rs
     connection/room.rs connection/websocket.rs delivery/copies.rs delivery/fan_out.rs delivery/full.rs delivery/mod.rs
     delivery/publish.rs delivery/replay.rs mail/peers.rs proto/heartbeat.rs proto/ws/encode.rs
