@@ -54,17 +54,17 @@ pub(crate) struct Limits {
     subscriptions: usize,
 }
 
-/// Refuses what is larger than its bound.
-fn at_most(what: &str, owner: &str, found: u128, bound: u128) -> Result<(), Violation> {
+/// Refuses a use by one owner that is larger than its bound.
+fn at_most(what: &str, owner: &str, found: u64, bound: u64) -> Result<(), Violation> {
     if found <= bound {
         return Ok(());
     }
     Err(Violation { checker: "limits", text: format!("{what} {owner}: {found}, and {bound} are allowed") })
 }
 
-/// Refuses a use by one owner that is larger than its limit.
-fn each_at_most(what: &str, found: &Largest, bound: u64) -> Result<(), Violation> {
-    at_most(what, &found.owner, found.amount.into(), bound.into())
+/// Refuses the first of several uses by one owner that is larger than its bound.
+fn all_at_most(owner: &str, uses: &[(&str, usize, usize)]) -> Result<(), Violation> {
+    uses.iter().try_for_each(|(what, found, bound)| at_most(what, owner, *found as u64, *bound as u64))
 }
 
 impl Limits {
@@ -85,14 +85,16 @@ impl Limits {
         self.subscriptions = self.subscriptions.max(after.work[shard].subscriptions);
         self.check_turn(options, shard, before, after, traffic)?;
         self.check_broker(&options.config, shard, before, after)?;
-        let (config, count) = (&options.config, |count: usize| count as u64);
-        each_at_most("subscriptions of", &after.subscriptions, count(config.max_subscriptions))?;
-        each_at_most("temporary destinations of", &after.temporary, count(config.max_subscriptions))?;
-        each_at_most("transactions of", &after.transactions, count(config.max_transactions))?;
-        let transaction_bytes = count(config.max_transaction_size);
-        each_at_most("bytes in transactions of", &after.transaction_bytes, transaction_bytes)?;
-        each_at_most("messages of", &after.queue_length, config.max_queue_length)?;
-        each_at_most("bytes of", &after.queue_bytes, config.max_queue_bytes)
+        let config = &options.config;
+        let each: [(&str, &Largest, u64); 6] = [
+            ("subscriptions of", &after.subscriptions, config.max_subscriptions as u64),
+            ("temporary destinations of", &after.temporary, config.max_subscriptions as u64),
+            ("transactions of", &after.transactions, config.max_transactions as u64),
+            ("bytes in transactions of", &after.transaction_bytes, config.max_transaction_size as u64),
+            ("messages of", &after.queue_length, config.max_queue_length),
+            ("bytes of", &after.queue_bytes, config.max_queue_bytes),
+        ];
+        each.iter().try_for_each(|(what, found, bound)| at_most(what, &found.owner, found.amount, *bound))
     }
 
     /// Compares what the whole broker uses.
@@ -103,21 +105,21 @@ impl Limits {
         before: &Usage,
         after: &Usage,
     ) -> Result<(), Violation> {
-        let shards = after.work.len();
-        let at_most = |what: &str, found: usize, bound: usize| {
-            at_most(what, "of the broker", found as u128, bound as u128)
-        };
-        at_most("connections", after.connections, config.max_connections)?;
-        at_most("retained messages", after.retained, config.max_retained)?;
-        at_most("stale messages", after.stale, config.max_stale_queue_size + after.unknown.len())?;
         let known = config.max_destinations.saturating_add(before.unknown[shard]);
-        at_most("destinations", after.destinations, known.max(before.destinations))?;
         let turn_of = |(work, read): (&Work, &usize)| 4 * (work.encoded + read) + SHARD_BYTES;
         let turns: usize = after.work.iter().zip(&self.read).map(turn_of).sum();
-        let names = after.destinations * shards * NAME_BYTES;
-        let bound = config.memory_limit as usize + turns + names + after.connections * CONNECTION_BYTES;
-        at_most("held bytes", usize::try_from(after.held_bytes).unwrap_or(0), bound)
+        let names = after.destinations * after.work.len() * NAME_BYTES;
+        let held_max = config.memory_limit as usize + turns + names + after.connections * CONNECTION_BYTES;
+        let uses = [
+            ("connections", after.connections, config.max_connections),
+            ("retained messages", after.retained, config.max_retained),
+            ("stale messages", after.stale, config.max_stale_queue_size + after.unknown.len()),
+            ("destinations", after.destinations, known.max(before.destinations)),
+            ("held bytes", usize::try_from(after.held_bytes).unwrap_or(0), held_max),
+        ];
+        all_at_most("of the broker", &uses)
     }
+
     /// Compares the work of the turn with its budget.
     fn check_turn(
         &self,
@@ -130,19 +132,19 @@ impl Limits {
         let divisor = options.pressure.turn_divisor;
         // Rogues send bodies of their own.
         let body_max = options.body_max.max(options.config.limits.message_bytes_max.min(1 << 17));
-        let (work, owner) = (after.work[shard], format!("in a turn of shard {shard}"));
-        let at_most =
-            |what: &str, found: usize, bound: usize| at_most(what, &owner, found as u128, bound as u128);
+        let work = after.work[shard];
         let visited = work.all_visited - before.work[shard].all_visited;
         let all = |usage: &Usage| usage.connections + usage.refused;
         let ends = if all(after) < all(before) { ENDS_VISITS } else { 0 };
-        at_most("visits", visited, 20_000 * 11 / 8 / divisor + STEP_VISITS + ends)?;
         let step = FAN_OUT_BYTES + body_max;
-        at_most("bytes encoded", work.encoded, (17 << 18) / divisor + PARTS * step)?;
-        at_most("deliveries", work.deliveries, 85_000 / divisor + PARTS * self.subscriptions)?;
-        at_most("bytes read", traffic.read, visited * VISIT_BYTES)?;
-        let connections = all(before).max(all(after));
-        at_most("calls that write", traffic.writes, 3 * connections + 64)
+        let uses = [
+            ("visits", visited, 20_000 * 11 / 8 / divisor + STEP_VISITS + ends),
+            ("bytes encoded", work.encoded, (17 << 18) / divisor + PARTS * step),
+            ("deliveries", work.deliveries, 85_000 / divisor + PARTS * self.subscriptions),
+            ("bytes read", traffic.read, visited * VISIT_BYTES),
+            ("calls that write", traffic.writes, 3 * all(before).max(all(after)) + 64),
+        ];
+        all_at_most(&format!("in a turn of shard {shard}"), &uses)
     }
 }
 
