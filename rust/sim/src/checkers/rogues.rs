@@ -55,12 +55,12 @@ struct Rogue {
 }
 
 impl Rogue {
-    /// Whether this is the ERROR for its misdeed. A frame before it may have been late, too: an ERROR that comes earlier
-    /// than the patience allows behind the misdeed's arrival is that frame's.
-    fn is_own_error(&self, heard: &Heard, now: Duration) -> bool {
+    /// Whether this is the ERROR for its misdeed. A frame before it may have been late, too: an ERROR that the broker
+    /// encoded earlier than the patience allows behind the misdeed's arrival is that frame's, whenever it is read.
+    fn is_own_error(&self, heard: &Heard) -> bool {
         let Some(misdeed) = &self.misdeed else { return false };
-        let Heard::Error { code, .. } = heard else { return false };
-        let is_late = |arrived| now + TICK >= arrived + misdeed.patience;
+        let Heard::Error { code, encoded_from, .. } = heard else { return false };
+        let is_late = |arrived| *encoded_from + TICK >= arrived + misdeed.patience;
         let is_own = misdeed.endings.iter().any(|it| matches!(it, Ending::Error(own) if own == code));
         is_own && (code != "E-FRAME-TIMEOUT" || self.arrived.is_some_and(is_late))
     }
@@ -110,7 +110,7 @@ impl Rogues {
             return wrong(format!("{heard:?} after {:?}", rogue.misdeed));
         }
         let Some(rogue) = self.all.get_mut(&client) else { return Ok(()) };
-        if rogue.is_own_error(heard, now) && !rogue.receipts.is_empty() {
+        if rogue.is_own_error(heard) && !rogue.receipts.is_empty() {
             return wrong(format!("{heard:?} before the RECEIPTs {:?}", rogue.receipts));
         }
         match heard {
@@ -154,7 +154,7 @@ impl Rogues {
             return false;
         }
         misdeed.endings.iter().any(|ending| match (ending, heard) {
-            (Ending::Error(code), Heard::Error { code: other, receipt }) => {
+            (Ending::Error(code), Heard::Error { code: other, receipt, .. }) => {
                 // An unknown command is refused before its headers have come.
                 let is_unknown = receipt.is_none() && other == "E-COMMAND";
                 code == other && (*receipt == misdeed.receipt || is_unknown)

@@ -22,7 +22,13 @@ fn misdeed(endings: Vec<Ending>, patience: u64) -> Deed {
 }
 
 fn error(code: &str) -> Deed {
-    Deed::Hears(Heard::Error { code: code.to_owned(), receipt: Some("r".to_owned()) })
+    error_of(code, 0)
+}
+
+/// An ERROR that was encoded in this second or later.
+fn error_of(code: &str, second: u64) -> Deed {
+    let (code, receipt) = (code.to_owned(), Some("r".to_owned()));
+    Deed::Hears(Heard::Error { code, receipt, encoded_from: Duration::from_secs(second) })
 }
 
 fn wrong_command() -> Deed {
@@ -125,18 +131,20 @@ fn a_timeout_comes_neither_early_nor_late() {
 
 #[test]
 fn a_frame_that_arrives_late_may_be_timed_out_before_a_misdeed() {
-    let with = |heard: u64| {
+    let with = |encoded: u64, heard: u64| {
         is_right(&[
             (0, Deed::Hears(Heard::Connected)),
             (0, Deed::Asks("1".to_owned())),
             (5, misdeed(vec![Ending::Error("E-FRAME-TIMEOUT")], 20)),
             (40, Deed::Arrives),
-            (heard, error("E-FRAME-TIMEOUT")),
+            (heard, error_of("E-FRAME-TIMEOUT", encoded)),
             (heard, Deed::Released),
         ])
     };
-    assert!(with(41));
-    assert!(!with(60));
+    assert!(with(41, 41));
+    assert!(with(41, 61), "it was read late");
+    assert!(!with(60, 60));
+    assert!(!with(60, 61));
 }
 
 #[test]
@@ -153,5 +161,8 @@ fn whoever_breaks_no_rule_gets_all_answers_in_order() {
     assert!(!with(&[receipt("2"), receipt("1")]));
     assert!(!with(&[receipt("1")]));
     assert!(!with(&[receipt("1"), Heard::Pong(vec![8]), receipt("2")]));
-    assert!(!with(&[receipt("1"), Heard::Error { code: "E-BODY".to_owned(), receipt: None }]));
+    assert!(!with(&[
+        receipt("1"),
+        Heard::Error { code: "E-BODY".to_owned(), receipt: None, encoded_from: Duration::ZERO }
+    ]));
 }

@@ -349,12 +349,19 @@ impl Rogue {
         if self.stage == Stage::Over {
             return Ok(0);
         }
-        let bytes = self.wire.receive(bytes_max);
-        if !bytes.is_empty() && self.stage == Stage::Doomed {
-            self.tell(Deed::Takes);
-        }
-        for heard in self.reader.read(&bytes)? {
-            self.tell(Deed::Hears(heard));
+        let mut len = 0;
+        loop {
+            let (bytes, written) = self.wire.receive_written(bytes_max - len);
+            if bytes.is_empty() {
+                break;
+            }
+            if len == 0 && self.stage == Stage::Doomed {
+                self.tell(Deed::Takes);
+            }
+            len += bytes.len();
+            for heard in self.reader.read(&bytes, written.encoded_from)? {
+                self.tell(Deed::Hears(heard));
+            }
         }
         if self.wire.is_ended() {
             let is_cut = self.wire.is_broken() || self.wire.was_cut_off();
@@ -365,6 +372,6 @@ impl Rogue {
             self.stage = Stage::Over;
             self.tell(Deed::Ends { is_cut });
         }
-        Ok(bytes.len())
+        Ok(len)
     }
 }

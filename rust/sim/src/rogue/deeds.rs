@@ -49,6 +49,8 @@ pub enum Heard {
         code: String,
         /// Its `receipt-id`.
         receipt: Option<String>,
+        /// The broker encoded it then or later; it may have been read much later.
+        encoded_from: Duration,
     },
     /// An HTTP response: 101 opens a WebSocket.
     Status(u16),

@@ -1,6 +1,8 @@
 //! Reads what the broker sends to a rogue: an HTTP response, WebSocket frames, STOMP frames. What is not allowed there
 //! is an error.
 
+use std::time::Duration;
+
 use super::deeds::Heard;
 use crate::frames::{Frame, Version, shown, take_frame};
 use crate::websocket;
@@ -35,6 +37,8 @@ pub struct Reader {
     body: usize,
     /// A Close frame has come.
     is_closed: bool,
+    /// The broker encoded the last bytes then or later.
+    encoded_from: Duration,
     /// Where an ACK of the last deliveries would go: subscription and id.
     pub held: Vec<(String, String)>,
 }
@@ -43,7 +47,8 @@ impl Reader {
     /// The state before anything has come, for a session of this version.
     pub fn new(version: Version) -> Self {
         let (kind, bytes, payloads) = (Kind::Unknown, Vec::new(), Vec::new());
-        Reader { version, kind, bytes, payloads, body: 0, is_closed: false, held: Vec::new() }
+        let encoded_from = Duration::ZERO;
+        Reader { version, kind, bytes, payloads, body: 0, is_closed: false, encoded_from, held: Vec::new() }
     }
 
     /// What has come of something incomplete.
@@ -51,9 +56,10 @@ impl Reader {
         if self.bytes.is_empty() { &self.payloads } else { &self.bytes }
     }
 
-    /// Takes bytes, and returns what is complete.
-    pub fn read(&mut self, bytes: &[u8]) -> Result<Vec<Heard>, String> {
+    /// Takes bytes that the broker encoded then or later, and returns what is complete.
+    pub fn read(&mut self, bytes: &[u8], encoded_from: Duration) -> Result<Vec<Heard>, String> {
         let mut heard = Vec::new();
+        self.encoded_from = encoded_from;
         self.bytes.extend_from_slice(bytes);
         if self.kind == Kind::Unknown && !self.begin(&mut heard)? {
             return Ok(heard);
@@ -170,7 +176,8 @@ impl Reader {
                 if frame.body.is_empty() {
                     return Err(format!("an ERROR {code} that says nothing"));
                 }
-                Heard::Error { code, receipt: frame.header("receipt-id").map(str::to_owned) }
+                let receipt = frame.header("receipt-id").map(str::to_owned);
+                Heard::Error { code, receipt, encoded_from: self.encoded_from }
             }
         })
     }
