@@ -84,6 +84,7 @@ impl Connections {
         conn.input.has_unparsed = true;
         conn.expect_again(turn.now_ms);
         turn.budget.visit(1 + conn.input.bytes.len() / VISIT_BYTES);
+        self.rearm(turn, key); // silence has no deadline during a wait
         self.queue_for_reading(key);
     }
 
@@ -188,6 +189,7 @@ mod tests {
     use crate::connection::transaction::Commit;
     use crate::connection::transaction::plan::Plan;
     use crate::message::chunk::Kind;
+    use crate::timer::NEVER;
 
     fn conn(connections: &mut Connections, key: ConnKey) -> &mut Conn {
         connections.table.get_mut(key).expect("an open connection")
@@ -212,6 +214,22 @@ mod tests {
         connections.go_on_after(&mut turn, keys[1], Question::Query(4));
         assert_eq!(connections.undrained, [keys[0], keys[1]]);
         assert!(conn(&mut connections, keys[1]).input.has_unparsed && connections.effects.is_empty());
+    }
+
+    #[test]
+    fn a_silent_client_is_timed_out_after_a_wait_that_was_longer_than_its_deadline() {
+        let (mut connections, mut turn) = (Connections::default(), turn(Config::default()));
+        let key = connections.table.insert(Conn::connected(1, "10000,0"));
+        connections.rearm(&mut turn, key);
+        let deadline_ms = |connections: &mut Connections| conn(connections, key).life.deadline_ms;
+        turn.now_ms = deadline_ms(&mut connections);
+        connections.park(&mut turn, key, Pause::Mail);
+        assert!(connections.take_deadline(key, turn.now_ms));
+        assert_eq!(connections.handle_deadline(&mut turn, key), None, "it is not read");
+        connections.rearm(&mut turn, key);
+        assert_eq!(deadline_ms(&mut connections), NEVER);
+        connections.unpark(&mut turn, key);
+        assert_eq!(deadline_ms(&mut connections), 2 * turn.now_ms);
     }
 
     #[test]

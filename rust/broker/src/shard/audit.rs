@@ -3,6 +3,7 @@
 use super::Shard;
 use crate::audit::Audit;
 use crate::connection::audit::References;
+use crate::connection::deadline::ANSWERS_MS;
 use crate::connection::pausing::Pause;
 use crate::ids::Subscriber;
 use crate::timer::{Due, NEVER};
@@ -25,6 +26,7 @@ impl Shard {
         self.commits.audit(audit);
         self.commits.audit_questions(audit, &self.connections, &self.deliveries);
         self.audit_timers(audit);
+        self.audit_deadlines(audit);
         self.audit_waits(audit);
         for consumer in self.queues.consumers.iter() {
             let conn = self.connections.table.get(consumer.conn);
@@ -103,5 +105,21 @@ impl Shard {
         }
         require(self.queues.next_expiry_ms, Due::Waiting);
         self.turn.timers.audit(audit);
+    }
+
+    /// Each connection's timer is set for its next deadline or earlier.
+    fn audit_deadlines(&self, audit: &mut Audit) {
+        // The deadline of a connection that is read in the next turn is set then.
+        let idle = self.connections.table.iter().filter(|(_, conn)| !conn.input.is_listed);
+        for (key, conn) in idle {
+            let (set_ms, mut next_ms) = (conn.life.deadline_ms, conn.next_deadline(&self.turn));
+            if (conn.input.eof || conn.life.ending) && !conn.answers.is_empty() {
+                // This deadline was later while other output preceded the last answers; so the timer may be late.
+                next_ms = next_ms.max(self.turn.now_ms + ANSWERS_MS);
+            }
+            audit.require(set_ms <= next_ms, || {
+                format!("the timer of {key:?} is set for {set_ms}, its deadline is {next_ms}")
+            });
+        }
     }
 }
