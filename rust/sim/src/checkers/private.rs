@@ -55,6 +55,8 @@ pub struct Private {
     /// Confirmed explicit subscriptions.
     subscriptions: BTreeMap<(ClientId, SubscriptionId), String>,
     ended: BTreeSet<(ClientId, SubscriptionId)>,
+    /// Messages that the store could not read.
+    damaged: BTreeSet<MessageId>,
     /// Names of the broker's queues at the end.
     kept: Vec<String>,
 }
@@ -89,6 +91,7 @@ impl Private {
             last: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
             ended: BTreeSet::new(),
+            damaged: BTreeSet::new(),
             kept: Vec::new(),
         }
     }
@@ -181,8 +184,10 @@ impl Private {
             };
             let due = if is_queue(&name) { &[0][..] } else { &answer.due };
             for receiver in due {
-                let is_excused =
-                    *receiver != 0 && (self.drops || !self.subscriptions.contains_key(&(owner, *receiver)));
+                let is_excused = match *receiver {
+                    0 => self.damaged.contains(id),
+                    receiver => self.drops || !self.subscriptions.contains_key(&(owner, receiver)),
+                };
                 if !is_excused && !self.received.contains(&(owner, *receiver, *id)) {
                     return broken("private", format!("{id} has not reached {name} of client {owner}"));
                 }
@@ -240,6 +245,7 @@ impl Checker for Private {
                     self.sent.entry(message).and_modify(|answer| answer.is_confirmed = true);
                 }
             }
+            Event::Damaged(message) => _ = self.damaged.insert(*message),
             Event::Kept(queues) => {
                 self.kept = queues.iter().filter(|name| is_queue(name)).cloned().collect();
             }

@@ -46,7 +46,9 @@ fn an_answer_reaches_its_owner_once_and_in_order() {
     let (one, two) = (received(0, &first), received(0, &second));
     let end = Event::Finished(vec![0, 3]);
     assert_eq!(with(&[one.clone(), two.clone(), end.clone()]), None);
-    assert!(with(&[one.clone(), end]).is_some(), "the second one is lost");
+    assert!(with(&[one.clone(), end.clone()]).is_some(), "the second one is lost");
+    assert_eq!(with(&[one.clone(), Event::Damaged(12), end.clone()]), None, "the store cannot read it");
+    assert!(with(&[one.clone(), Event::Damaged(11), end]).is_some());
     assert_eq!(with(&[one.clone(), Event::Finished(vec![3])]), None, "its owner has gone");
     assert!(with(&[one.clone(), one.clone()]).is_some(), "twice");
     assert!(with(&[two.clone(), one.clone()]).is_some(), "late");
