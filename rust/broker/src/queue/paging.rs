@@ -18,7 +18,7 @@ use super::paged::Window;
 use super::types::{Effect, Queue};
 use super::{Owners, QueueKind};
 use crate::collections::spread::{Map, give_back};
-use crate::door::planted;
+use crate::door::{planted, turn_divisor};
 use crate::ids::{NO_RECORD, QueueKey, RecordId};
 use crate::log::Level;
 use crate::message::OwnedMessage;
@@ -27,13 +27,25 @@ use crate::store::Unreadable;
 use crate::store::handle::Handle;
 
 /// The maximum number of messages that are paged out in one turn.
-const PAGED_AT_ONCE: usize = 1024;
+#[inline(always)]
+fn paged_at_once() -> usize {
+    (1024 / turn_divisor()).max(1)
+}
+
 /// The maximum number of messages of one queue that are paged out before another queue is visited.
 const PORTION: usize = 256;
+
 /// The maximum number of queues that are visited in one turn.
-const LOOKS_MAX: usize = 256;
+#[inline(always)]
+fn looks_max() -> usize {
+    (256 / turn_divisor()).max(1)
+}
+
 /// The maximum number of loaded messages that are taken from the store in one turn.
-const LOADED_AT_ONCE: usize = 1024;
+#[inline(always)]
+fn loaded_at_once() -> usize {
+    (1024 / turn_divisor()).max(1)
+}
 
 /// The state of paging at one home.
 #[derive(Debug, Default)]
@@ -76,7 +88,7 @@ impl Home {
     /// Pages out some of the newest messages of queues.
     pub(super) fn page_out(&mut self) {
         let slots = self.queues.slots();
-        let (mut left, mut looks) = (PAGED_AT_ONCE, slots.min(LOOKS_MAX));
+        let (mut left, mut looks) = (paged_at_once(), slots.min(looks_max()));
         while left > 0 && looks > 0 {
             looks -= 1;
             let at = if self.paging.next < slots { self.paging.next } else { 0 };
@@ -131,7 +143,7 @@ impl Home {
     /// Takes the messages that the store has loaded.
     pub(super) fn take_loaded(&mut self) {
         self.paging.has_more = false;
-        for _ in 0..LOADED_AT_ONCE {
+        for _ in 0..loaded_at_once() {
             let Some((record, loaded)) = self.store.loaded() else {
                 return give_back(&mut self.paging.requested);
             };

@@ -220,8 +220,8 @@ fn many_messages_are_paged_out_in_portions_from_all_queues() {
     for portion in 1..=2 {
         world.home.visited = 0;
         world.home.page_out();
-        assert_eq!(world.home.stubs(), portion * PAGED_AT_ONCE);
-        assert!(world.home.visited <= PAGED_AT_ONCE + LOOKS_MAX);
+        assert_eq!(world.home.stubs(), portion * paged_at_once());
+        assert!(world.home.visited <= paged_at_once() + looks_max());
     }
     assert!(queues.iter().all(|queue| world.queue(*queue).pending.stubs() >= PORTION));
 }
@@ -272,12 +272,12 @@ fn a_queue_is_idle_from_the_time_at_which_its_last_message_could_not_be_read() {
 fn many_loaded_messages_are_taken_in_portions_without_another_event() {
     let mut world = World::new();
     let queue = world.home.create(b"/queue/a", QueueKind::Work);
-    world.send(queue, WINDOW + LOADED_AT_ONCE + 1);
+    world.send(queue, WINDOW + loaded_at_once() + 1);
     world.page_out();
-    world.home.set_window(2 * LOADED_AT_ONCE, 1 << 20);
+    world.home.set_window(2 * loaded_at_once(), 1 << 20);
     world.home.attach(queue, subscriber(1), credit(WINDOW as i64));
     assert_eq!(world.dispatch().len(), WINDOW);
-    for (left, has_more) in [(LOADED_AT_ONCE + 1, false), (1, true), (0, false)] {
+    for (left, has_more) in [(loaded_at_once() + 1, false), (1, true), (0, false)] {
         assert_eq!((world.home.requested(), world.home.has_paging_work(false)), (left, has_more));
         world.home.take_loaded();
     }
