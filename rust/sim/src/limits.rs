@@ -10,7 +10,7 @@
 //! | bytes encoded | 4.25 MiB; each part of a turn finishes a fan-out of up to 1 MiB, or a frame |
 //! | deliveries | 85,000; each part finishes a group, which has a subscription once |
 //! | bytes read | all are counted in the visits, 512 for each |
-//! | calls that write | one for each connection, and one for each that is written to early or at its end |
+//! | calls that write | one for each connection, and one for each that is written to early or at its end; and for each `outbox_limit` |
 //! | `memory_limit` | each shard may add one turn's work; and names that it is told |
 //! | `max_destinations` | a shard does not know names of others while the mail about them is on the way |
 //! | all other settings | exact |
@@ -22,7 +22,7 @@
 //!
 //! Reloads of a run only raise what is compared here.
 
-use stompica_broker::config::Config;
+use stompica_broker::config::{Config, SlowConsumer};
 use stompica_broker::simulated::outside::Traffic;
 use stompica_broker::usage::{Largest, Usage, Work};
 
@@ -137,12 +137,15 @@ impl Limits {
         let all = |usage: &Usage| usage.connections + usage.refused;
         let ends = if all(after) < all(before) { ENDS_VISITS } else { 0 };
         let step = FAN_OUT_BYTES + body_max;
+        // Where nobody waits for a full outbox, each time that it is full it is written before a message is dropped.
+        let is_waited_for = matches!(options.config.slow_consumer, SlowConsumer::Block(_));
+        let full = if is_waited_for { 0 } else { traffic.written / options.config.outbox_limit.max(1) };
         let uses = [
             ("visits", visited, 20_000 * 11 / 8 / divisor + STEP_VISITS + ends),
             ("bytes encoded", work.encoded, (17 << 18) / divisor + PARTS * step),
             ("deliveries", work.deliveries, 85_000 / divisor + PARTS * self.subscriptions),
             ("bytes read", traffic.read, visited * VISIT_BYTES),
-            ("calls that write", traffic.writes, 3 * all(before).max(all(after)) + 64),
+            ("calls that write", traffic.writes, 3 * all(before).max(all(after)) + 64 + full),
         ];
         all_at_most(&format!("in a turn of shard {shard}"), &uses)
     }
@@ -150,6 +153,8 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// A broker of two shards at rest, with room for one of everything.
@@ -254,6 +259,14 @@ mod tests {
         assert!(text.is_some_and(|text| text.starts_with("bytes read")));
         let text = found(|_, traffic| traffic.writes = 100);
         assert!(text.is_some_and(|text| text.starts_with("calls")));
+        let with = |slow_consumer: SlowConsumer, written: usize| {
+            let (mut options, usage) = (options(), usage());
+            (options.config.slow_consumer, options.config.outbox_limit) = (slow_consumer, 1000);
+            let traffic = Traffic { writes: 100, written, ..Traffic::default() };
+            Limits::default().check(&options, 0, &usage, &usage, traffic).is_ok()
+        };
+        assert!(with(SlowConsumer::DropNewest, 30_000) && !with(SlowConsumer::DropNewest, 29_000));
+        assert!(!with(SlowConsumer::Block(Duration::from_secs(1)), 100_000));
     }
 
     #[test]

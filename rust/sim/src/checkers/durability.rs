@@ -26,12 +26,15 @@ pub struct Durability {
     is_durable: bool,
     /// Queues may refuse dead letters, which are dropped then.
     may_refuse: bool,
-    /// Deliveries end with `ack_timeout`, and somebody consumes dead letters: what fails there too often is dropped.
-    takes_back: bool,
+    /// When a delivery ends with `ack_timeout` at the earliest; a message may fail too often then.
+    taken_back_after: Option<Duration>,
+    /// Somebody consumes dead letters: what fails there too often is dropped.
     has_dead_consumers: bool,
     rules: Rules,
     has_failed: bool,
-    sent: BTreeMap<MessageId, Message>,
+    now: Duration,
+    /// Messages, and when they were sent.
+    sent: BTreeMap<MessageId, (Message, Duration)>,
     open: BTreeMap<(ClientId, TransactionId), Operations>,
     committed: BTreeMap<MessageId, (ClientId, TransactionId)>,
     /// Names and patterns that somebody consumes with ack auto: their messages end when they are written.
@@ -59,10 +62,13 @@ impl Durability {
         Durability {
             is_durable: options.store.is_durable,
             may_refuse: options.may_refuse_dead_letters(),
-            takes_back: options.config.ack_timeout_ms > 0,
+            taken_back_after: Some(options.config.ack_timeout_ms)
+                .filter(|ms| *ms > 0)
+                .map(|ms| Duration::from_millis(ms - 1)), // the broker counts in milliseconds
             has_dead_consumers: false,
             rules: options.rules(),
             has_failed: false,
+            now: Duration::ZERO,
             sent: BTreeMap::new(),
             open: BTreeMap::new(),
             committed: BTreeMap::new(),
@@ -81,20 +87,21 @@ impl Durability {
         self.live.get(&message).is_some_and(|count| *count > 0)
     }
 
-    /// Whether a message may be missing.
-    fn is_excused(&self, message: &Message) -> bool {
+    /// Whether a message that was sent then may be missing.
+    fn is_excused(&self, message: &Message, sent: Duration) -> bool {
+        let may_fail = self.taken_back_after.is_some_and(|after| self.now >= sent + after);
         let dead = message.destination.replacen("/queue/", "/queue/dlq/", 1);
         let is_auto = |name: &str| self.auto.iter().any(|pattern| self.rules.matches(pattern, name));
         self.excused.contains(&message.id)
             || (message.expires.is_some() && self.may_refuse)
-            || (self.takes_back && self.has_dead_consumers)
+            || (may_fail && (self.has_dead_consumers || self.may_refuse))
             || is_auto(&message.destination)
             || is_auto(&dead)
     }
 
     fn check_kept(&self, id: MessageId, why: &str) -> Result<(), Violation> {
         match self.sent.get(&id) {
-            Some(message) if !self.is_live(id) && !self.is_excused(message) => {
+            Some((message, sent)) if !self.is_live(id) && !self.is_excused(message, *sent) => {
                 broken("durability", format!("the store has lost {id} to {}: {why}", message.destination))
             }
             _ => Ok(()),
@@ -188,7 +195,7 @@ impl Durability {
     fn request(&mut self, client: ClientId, request: &Request) {
         match request {
             Request::Send(message) if message.persistent && is_queue(&message.destination) => {
-                self.sent.insert(message.id, message.clone());
+                self.sent.insert(message.id, (message.clone(), self.now));
                 if let Some(transaction) = message.transaction {
                     self.open.entry((client, transaction)).or_default().sends.push(message.id);
                 }
@@ -222,7 +229,8 @@ impl Durability {
 }
 
 impl Checker for Durability {
-    fn see(&mut self, event: &Event, _: Duration) -> Result<(), Violation> {
+    fn see(&mut self, event: &Event, now: Duration) -> Result<(), Violation> {
+        self.now = now;
         match event {
             Event::Requested(client, request) => self.request(*client, request),
             Event::Confirmed(client, request) if self.is_durable => return self.confirm(*client, request),

@@ -72,6 +72,22 @@ fn a_record_goes_only_once_its_message_is_consumed() {
 }
 
 #[test]
+fn a_message_may_fail_only_once_it_can_have_been_taken_back() {
+    let found_at = |ms: u64, has_room: bool| {
+        let mut options = Options::new(1, 1);
+        (options.config.ack_timeout_ms, options.config.max_destinations) = (100, usize::MAX);
+        let most = if has_room { u64::MAX } else { 3 };
+        (options.config.max_queue_length, options.config.max_queue_bytes) = (most, u64::MAX);
+        let mut checker = Durability::new(&options);
+        let sent = Event::Requested(1, Request::Send(message(1, None)));
+        let events = [(0, sent), (0, written(&[kept(1, 1)])), (ms, written(&[Change::Forgotten(1)]))];
+        events.into_iter().any(|(ms, event)| checker.see(&event, Duration::from_millis(ms)).is_err())
+    };
+    assert!(!found_at(100, false), "there is no room for its dead letter");
+    assert!(found_at(90, false) && found_at(100, true));
+}
+
+#[test]
 fn a_transaction_is_written_as_a_whole() {
     let begin = [
         Event::Requested(1, Request::Send(message(1, None))),

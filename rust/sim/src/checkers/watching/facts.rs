@@ -25,7 +25,7 @@ struct Known {
     released: Option<Place>,
 }
 
-/// A subscription, by its client and the id that the client uses.
+/// A subscription.
 #[derive(Debug)]
 struct Subscribed {
     name: String,
@@ -68,7 +68,8 @@ pub(super) struct Facts {
     is_tight: bool,
     place: Place,
     clients: BTreeMap<ClientId, Known>,
-    subscribed: BTreeMap<(ClientId, String), Subscribed>,
+    /// The subscriptions of a client with an id, which it uses again once it has unsubscribed.
+    subscribed: BTreeMap<(ClientId, String), Vec<Subscribed>>,
     counters: BTreeMap<String, u64>,
     /// The number of messages sent to each queue.
     sent: BTreeMap<String, u64>,
@@ -97,7 +98,10 @@ impl Facts {
 
     fn subscribe(&mut self, client: ClientId, id: String, name: &str, prefetch: Option<u64>) {
         let new = Subscribed { name: name.to_owned(), confirmed: None, ends: None, ended: None, prefetch };
-        self.subscribed.entry((client, id)).or_insert(new);
+        let all = self.subscribed.entry((client, id)).or_default();
+        if all.last().is_none_or(|last| last.ends.is_some()) {
+            all.push(new);
+        }
     }
 
     /// Follows connections, subscriptions and messages.
@@ -119,7 +123,8 @@ impl Facts {
                     self.subscribe(*client, watch.id.to_string(), &watch.destination, None)
                 }
                 Request::Unsubscribe(id) => {
-                    self.subscribed.entry((*client, id.to_string())).and_modify(|it| it.ends = Some(place));
+                    let all = self.subscribed.entry((*client, id.to_string())).or_default();
+                    all.last_mut().into_iter().for_each(|last| last.ends = Some(place));
                 }
                 Request::Send(message) | Request::Answer(message) => {
                     *self.sent.entry(message.destination.clone()).or_default() += 1;
@@ -133,10 +138,15 @@ impl Facts {
                     Request::Watch(watch) => watch.id,
                     _ => return,
                 };
-                self.subscribed.entry((*client, id.to_string())).and_modify(|it| match request {
-                    Request::Unsubscribe(_) => it.ended = Some(place),
-                    _ => it.confirmed = Some(place),
-                });
+                // RECEIPTs come in order. One of which none was asked for counts as arrived with that of a later frame.
+                let all = self.subscribed.entry((*client, id.to_string())).or_default();
+                if matches!(request, Request::Unsubscribe(_)) {
+                    let ended = all.iter_mut().find(|it| it.ends.is_some() && it.ended.is_none());
+                    ended.into_iter().for_each(|it| it.ended = Some(place));
+                } else {
+                    let begun = all.iter_mut().find(|it| it.confirmed.is_none());
+                    begun.into_iter().for_each(|it| it.confirmed = Some(place));
+                }
             }
             Event::Private(client, PrivateEvent::Asked { name, .. }) => {
                 self.subscribe(*client, name.clone(), name, None);
@@ -157,11 +167,15 @@ impl Facts {
         self.clients.iter().filter(there).count() as u64
     }
 
+    fn all_subscribed(&self) -> impl Iterator<Item = (ClientId, &Subscribed)> {
+        self.subscribed.iter().flat_map(|((client, _), all)| all.iter().map(|it| (*client, it)))
+    }
+
     fn most_subscriptions(&self, from: Place) -> impl Iterator<Item = &Subscribed> {
-        let may_exist = move |((client, _), it): &(&(ClientId, String), &Subscribed)| {
+        let may_exist = move |(client, it): &(ClientId, &Subscribed)| {
             self.may_be_there(*client, from) && it.ended.is_none_or(|ended| ended > from)
         };
-        self.subscribed.iter().filter(may_exist).map(|(_, it)| it)
+        self.all_subscribed().filter(may_exist).map(|(_, it)| it)
     }
 
     /// Compares an answer that has just come with what is known.
@@ -252,8 +266,8 @@ impl Facts {
                 return Some("a row");
             };
             // Several clients may use the same id.
-            let same = self.subscribed.iter().filter(|((_, other), it)| other == id && it.name == name);
-            let most = same.map(|(_, it)| it.prefetch.unwrap_or(u64::MAX)).max();
+            let same = self.subscribed.iter().filter(|((_, other), _)| other == id).flat_map(|(_, all)| all);
+            let most = same.filter(|it| it.name == name).map(|it| it.prefetch.unwrap_or(u64::MAX)).max();
             if most.is_none_or(|most| in_flight > most) {
                 return Some("in_flight");
             }
@@ -263,7 +277,8 @@ impl Facts {
 
     fn compare_names(&self, value: &Json) -> Option<&'static str> {
         let names: Vec<&Json> = value.items().iter().collect();
-        let is_known = |name: &Json| self.subscribed.values().any(|it| Json::Text(it.name.clone()) == *name);
+        let is_known =
+            |name: &Json| self.subscribed.values().flatten().any(|it| Json::Text(it.name.clone()) == *name);
         let all_known = names.len() > 100 || names.iter().all(|name| is_known(name));
         let mut texts: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
         let count = texts.len();
@@ -284,7 +299,7 @@ impl Facts {
                 least_clients += 1;
                 least_websockets += u64::from(known.is_websocket);
             }
-            let there = self.subscribed.iter().filter(|((client, _), it)| {
+            let there = self.all_subscribed().filter(|(client, it)| {
                 let has_begun = it.confirmed.is_some_and(|confirmed| confirmed < *asked);
                 open.contains(client) && has_begun && it.ends.is_none_or(|ends| ends > *answered)
             });

@@ -69,6 +69,22 @@ fn numbers_are_between_what_was_true_before_and_after() {
 }
 
 #[test]
+fn a_subscription_counts_again_when_its_id_is_used_again() {
+    let end = || [Event::Requested(1, Request::Unsubscribe(1)), Event::Confirmed(1, Request::Unsubscribe(1))];
+    let with = |again: &str, count: &str| {
+        let mut events = [clients(), end().to_vec()].concat();
+        events.extend(subscribed(1, 1, again, 1));
+        events.extend(asked("pubsub-size", count));
+        events.push(Event::Finished(vec![0, 1]));
+        found_at_once(events)
+    };
+    assert_eq!(with("/topic/a", "1"), None);
+    assert_eq!(with("/topic/b", "2"), None);
+    assert!(with("/topic/a", "2").is_some() && with("/topic/b", "3").is_some());
+    assert!(with("/topic/b", "1").is_some(), "the new one is missing");
+}
+
+#[test]
 fn rows_are_possible() {
     let with = |query, json: &str| {
         let mut events = clients();
