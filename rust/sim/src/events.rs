@@ -336,7 +336,7 @@ pub enum Event {
     Connected(ClientId),
     /// Something from diagnostics.
     Watch(ClientId, WatchEvent),
-    /// Faults have ended, and periodic answers go on for a while. These connections are open.
+    /// Faults have ended, and periodic answers go on for a while. These connections are open and wait for no RECEIPT.
     WatchBegins(Vec<ClientId>),
     /// Periodic answers are about to be ended.
     WatchEnds(Vec<ClientId>),

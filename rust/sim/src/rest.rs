@@ -38,7 +38,10 @@ impl World {
             pushes.map(|(query, interval)| if query == "monitor" { MONITOR } else { interval * INTERVALS });
         let Some(time) = times.max() else { return Ok(()) };
         self.run_until_idle()?;
-        self.tell(vec![Event::WatchBegins(self.open())])?;
+        // One whose SEND waits for the room that its own ACKs behind it would make is full, and misses answers.
+        let mut open = self.open();
+        open.retain(|at| self.clients[*at].first_missing().is_none());
+        self.tell(vec![Event::WatchBegins(open)])?;
         let end = outside::now() + time;
         while outside::now() < end {
             self.pass_idly(end.saturating_sub(outside::now()));
