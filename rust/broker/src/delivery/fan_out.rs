@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use stompica_proto::encode::Message;
 
 use super::Owners;
+use super::memory::must_wait_for_memory;
 use crate::config::SlowConsumer;
 use crate::connection::deferred::Waiting;
 use crate::connection::flow::Flow;
@@ -99,7 +100,7 @@ impl Owners<'_> {
             if self.turn.budget.is_used_up(share) {
                 return;
             }
-            if self.turn.is_out_of_memory() {
+            if must_wait_for_memory(self.turn, self.connections, self.peers) {
                 return self.deliveries.fan_outs.stop(self.turn.now_ms);
             }
             let Some(mut message) = self.deliveries.fan_outs.take_message(key) else { return };
@@ -109,16 +110,18 @@ impl Owners<'_> {
                 self.turn.counters.expired += 1;
                 self.deliveries.fan_outs.skip(key);
             }
+            let is_tight = self.turn.is_out_of_memory();
             while !self.turn.budget.is_used_up(share)
                 && let Some((group, newest)) = self.deliveries.fan_outs.next_group(key)
             {
                 self.turn.budget.visit(1);
                 self.fan_out_to_group(&mut message, group, key, newest);
-                if message.size() >= AT_ONCE_BYTES / 16 {
+                let is_large = message.size() >= AT_ONCE_BYTES / 16;
+                if is_large {
                     self.count_memory();
-                    if self.turn.is_out_of_memory() {
-                        break;
-                    }
+                }
+                if (is_large || is_tight) && must_wait_for_memory(self.turn, self.connections, self.peers) {
+                    break;
                 }
             }
             self.deliveries.fan_outs.put_back(key, message);

@@ -2,6 +2,7 @@
 //! other shards.
 
 use super::Owners;
+use super::memory::must_wait_for_memory;
 use crate::connection::pausing::Pause;
 use crate::ids::ShardId;
 use crate::mail::inbound::Inbound;
@@ -89,6 +90,6 @@ impl Owners<'_> {
     pub fn mail_waits_for_memory(&self) -> bool {
         !self.peers.inbound.is_empty()
             && !self.peers.inbound.can_go_on(&self.deliveries.fan_outs)
-            && self.turn.is_out_of_memory()
+            && must_wait_for_memory(self.turn, self.connections, self.peers)
     }
 }

@@ -4,6 +4,7 @@
 use super::Shard;
 use crate::command::commits::Applying;
 use crate::connection::pausing::Pause;
+use crate::delivery::memory::must_wait_for_memory;
 use crate::turn::budget::Budget;
 use crate::turn::jobs::Job;
 
@@ -102,8 +103,9 @@ impl Shard {
     pub(super) fn has_deliveries(&self) -> bool {
         !self.connections.refill.is_empty()
             || self.queues.replays.has_work()
-            || ((self.deliveries.fan_outs.first().is_some() || self.queues.replays.wait_for_memory())
-                && !self.turn.is_out_of_memory())
+            || (self.deliveries.fan_outs.first().is_some()
+                && !must_wait_for_memory(&self.turn, &self.connections, &self.peers))
+            || (self.queues.replays.wait_for_memory() && !self.turn.is_out_of_memory())
     }
 
     /// Continues the work of earlier turns, each kind for half of a turn.
