@@ -1,5 +1,7 @@
 //! The ERROR that a client receives, what it says of the client's requests, and which of them are not answered.
 
+use std::collections::VecDeque;
+
 use super::{Client, Phase};
 use crate::events::{Event, Request};
 use crate::frames::Frame;
@@ -19,6 +21,13 @@ const NEVER: [&str; 12] = [
     "E-TEMP-UNKNOWN",
     "E-TEMP-OWNER",
 ];
+
+/// How many answers to frames before the one with this RECEIPT are expected. The answer to a DIAG comes before its
+/// RECEIPT, and does not come if it is refused.
+fn answers_before(expected: &VecDeque<(u64, Request)>, own: usize) -> usize {
+    let has_answer = expected.get(own).is_some_and(|(_, request)| matches!(request, Request::AfterAnswer));
+    own.saturating_sub(usize::from(has_answer))
+}
 
 impl Client {
     /// The first request whose RECEIPT has not come.
@@ -58,15 +67,18 @@ impl Client {
         self.complaint = format!("{} {text}", frame.header("message").unwrap_or_default());
         match frame.header("receipt-id") {
             Some(id) => {
-                let at = self.expected.iter().position(|(number, _)| number.to_string() == id);
+                let own = self.expected.iter().position(|(number, _)| number.to_string() == id);
+                let before = own.map_or(0, |own| answers_before(&self.expected, own));
                 // RECEIPTs are cut off with the rest of a slow consumer's outbox.
-                if at.is_some_and(|at| at > 0) && code != "E-SLOW-CONSUMER" {
+                if before > 0 && code != "E-SLOW-CONSUMER" {
                     return Err(format!(
-                        "ERROR {code} with receipt-id {id} before {:?}",
-                        self.first_missing()
+                        "ERROR {code} with receipt-id {id} before {:?}: {}",
+                        self.first_missing(),
+                        self.complaint
                     ));
                 }
-                if at == Some(0)
+                if before == 0
+                    && own.is_some()
                     && let Some((_, request)) = self.expected.pop_front()
                 {
                     events.push(Event::Refused(self.id, request));
@@ -87,5 +99,20 @@ impl Client {
     #[must_use]
     pub fn complaint(&self) -> Option<(&str, &str)> {
         Some((self.error.as_deref()?, &self.complaint))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_query_owes_no_answer_and_earlier_frames_do() {
+        let query = |number| [(number, Request::Diagnose(number, "ack")), (number + 1, Request::AfterAnswer)];
+        let expected: VecDeque<_> = [query(1), query(3)].concat().into();
+        let before = [0, 1, 2, 3].map(|own| answers_before(&expected, own));
+        assert_eq!(before, [0, 0, 2, 2]);
+        let behind = VecDeque::from([(1, Request::Diagnose(1, "ack")), (2, Request::Commit(1))]);
+        assert_eq!(answers_before(&behind, 1), 1, "the ERROR for another frame overtakes the answer");
     }
 }
