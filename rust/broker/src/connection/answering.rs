@@ -185,6 +185,7 @@ impl Connections {
         let Some(conn) = self.table.get_mut(key) else { return };
         let (close_code, reason) = (error.code.websocket_close(), error.code.message());
         conn.life.ending = true;
+        conn.input.read_ms = turn.now_ms; // the time for the answers before the ERROR begins
         let mut frame = Vec::new();
         encode::error(&mut frame, &error, offender, conn.protocol.session.version());
         if planted!("error-overtakes") {
@@ -307,6 +308,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::connection::conn::Phase;
+    use crate::connection::deadline::ANSWERS_MS;
     use crate::connection::fixtures::{connections, told, turn};
 
     fn refusal() -> ProtocolError {
@@ -383,6 +385,23 @@ mod tests {
         connections.table.get_mut(keys[0]).expect("an open connection").input.is_being_decoded = false;
         connections.end_if_done(&mut turn, keys[0]);
         assert_eq!(connections.table.get(keys[0]).map(|conn| conn.life.phase), Some(Phase::Leaving));
+    }
+
+    #[test]
+    fn the_time_for_the_last_answers_begins_with_the_end_of_the_stream_or_the_error() {
+        let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));
+        keys.iter().for_each(|key| _ = connections.ask(&mut turn, *key, None, 0b10));
+        connections.ask(&mut turn, keys[1], Some(b"1"), 0b10);
+        turn.now_ms = 2 * ANSWERS_MS; // they were silent
+        let script = connections.table.get_mut(keys[0]).expect("an open connection").socket.script();
+        script.incoming.push_back(Ok(Vec::new()));
+        assert_eq!(connections.read(&mut turn, keys[0], 0, &mut [0; 8]), None);
+        connections.fail_with(&mut turn, keys[1], refusal(), &Offender::default());
+        for key in keys {
+            assert_eq!(connections.overdue(&turn, key), None);
+            let conn = connections.table.get(key).expect("its answers are missing");
+            assert_eq!(conn.next_deadline(&turn), 3 * ANSWERS_MS);
+        }
     }
 
     #[test]

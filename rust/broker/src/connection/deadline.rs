@@ -19,7 +19,7 @@ const REFUSAL_MS: u64 = 1000;
 const LINGER_MS: u64 = 2000;
 /// The interval at which a closing connection is checked: it is dropped if its peer has taken no byte since the last one.
 const CLOSING_STALL_MS: u64 = 5000;
-/// The longest wait for the last answers to a connection that sends no more, while it takes nothing that precedes
+/// The longest wait for the last answers to a connection since it sends no more, while it takes nothing that precedes
 /// them. If nothing precedes them, such a delay is a bug, and is logged as one.
 pub(crate) const ANSWERS_MS: u64 = 60_000;
 /// The time that answers may stay unread under policies that do not block.
@@ -315,7 +315,8 @@ mod tests {
         arriving.input.arrival.is_incomplete(true, 0, 0);
         assert_eq!(next(&mut connections, &mut turn, keys[0]), (30_000, Some(Overdue::Frame(30_000))));
         connections.handle_deadline(&mut turn, keys[0]);
-        assert_eq!(next(&mut connections, &mut turn, keys[0]), (ANSWERS_MS, Some(Overdue::Answers)));
+        let answers_ms = 30_000 + ANSWERS_MS;
+        assert_eq!(next(&mut connections, &mut turn, keys[0]), (answers_ms, Some(Overdue::Answers)));
         turn.now_ms = 0;
         connections.ask(&mut turn, key, Some(b"1"), 0b10);
         connections.disconnect(&mut turn, key, None);

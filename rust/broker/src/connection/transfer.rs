@@ -121,6 +121,7 @@ impl Connections {
         match received {
             Received::End => {
                 conn.input.eof = true;
+                conn.input.read_ms = turn.now_ms; // the time for its last answers begins
                 self.end_if_done(turn, key);
             }
             Received::Bytes { len, is_drained } => {
