@@ -234,7 +234,9 @@ impl Owners<'_> {
         } else {
             Some(Pause::Kept)
         };
-        self.turn.memory.is_short |= pause.is_some(); // so that memory is checked again soon
+        if pause.is_some() && !self.turn.memory.is_short {
+            self.turn.memory.lacks_room(self.turn.now_ms);
+        }
         pause
     }
 

@@ -75,7 +75,7 @@ impl Owners<'_> {
         let (held, limit) = (self.turn.held_bytes(), self.turn.memory_limit());
         let was_short = self.turn.memory.is_short;
         self.turn.memory.compare(held, limit);
-        if was_short && !self.turn.memory.is_short {
+        if self.turn.memory.takes_large_retry(self.turn.now_ms) || (was_short && !self.turn.memory.is_short) {
             self.admit_all();
         }
         if self.deliveries.growing_queues.len() > 0 {

@@ -57,7 +57,7 @@ impl Shard {
             let busy = &self.peers.busy;
             let has_reason = match pause {
                 Pause::SlowConsumer => self.router.is_any_full(),
-                Pause::Memory | Pause::Kept => self.turn.memory.is_short,
+                Pause::Memory | Pause::Kept => self.turn.memory.is_awaited(),
                 Pause::Mailbox => busy.congested != 0,
                 Pause::LargeFanOut => busy.saturated != 0,
                 Pause::Arriving => true, // it is polled

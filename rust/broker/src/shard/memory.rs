@@ -53,7 +53,7 @@ impl Shard {
 
     /// The time until the next check: other shards free memory without notice.
     pub(super) fn memory_timeout(&self) -> Option<Duration> {
-        let waits = self.turn.memory.is_short
+        let waits = self.turn.memory.is_awaited()
             || self.connections.unfinished.is_over()
             || self.connections.has_arriving();
         // Memory may have run out since the turn began.

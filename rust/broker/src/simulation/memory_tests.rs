@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::SimulatedBroker;
 use super::client::Client;
-use super::support::{broker, connect, exchange, fill_memory, messages, receipts};
+use super::support::{broker, connect, exchange, fill_memory, messages, names_at_home, receipts};
 use crate::config::{Config, SlowConsumer};
 use crate::connection::pausing::Pause;
 
@@ -285,4 +285,34 @@ fn deliveries_that_are_not_written_count_before_their_consumer_sends_another_fra
     let held: usize = connections.table.iter().map(|(_, conn)| conn.input_bytes()).sum();
     assert!(held > 20_000, "each delivery is in a list: {held}");
     assert_eq!(connections.input_bytes, held);
+}
+
+#[test]
+fn large_messages_without_room_do_not_keep_shards_busy() {
+    let limit = 64 << 20;
+    let mut broker = broker(Config { writers: 2, memory_limit: limit, ..Config::default() });
+    let mut publishers = [0, 1].map(|shard| connect(&mut broker, shard));
+    let body = "x".repeat(limit as usize / 100 * 12);
+    // As if other shards held so many percent besides what the two messages take as input, about 34.
+    let others_hold = |broker: &SimulatedBroker, percent: i64| {
+        broker.shared.totals.memory.fetch_add(percent * (limit as i64 / 100), Ordering::Relaxed);
+    };
+    others_hold(&broker, 43);
+    for (publisher, home) in publishers.iter_mut().zip([1, 0]) {
+        let name = names_at_home(&broker, "/queue/", home).next().expect("names have no end");
+        let receipt = publisher.expect_receipt();
+        publisher.send(format!("SEND\ndestination:{name}\nreceipt:{receipt}\n\n{body}\0").as_bytes());
+        exchange(&mut broker, publisher);
+    }
+    // Memory is no longer short, but there is no room for copies.
+    others_hold(&broker, -10);
+    broker.advance_ms(20);
+    publishers.iter_mut().for_each(|publisher| exchange(&mut broker, publisher));
+    assert_eq!(publishers.each_ref().map(receipts), [0, 0]);
+    others_hold(&broker, -33);
+    for publisher in &mut publishers {
+        broker.advance_ms(20);
+        exchange(&mut broker, publisher);
+        assert_eq!(receipts(publisher), 1, "it is tried again");
+    }
 }

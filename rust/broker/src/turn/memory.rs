@@ -3,6 +3,9 @@
 use crate::door::planted_in_loom;
 use crate::door::sync::{AtomicI64, Ordering};
 
+/// The interval at which large messages that had no room are tried again.
+const LARGE_RETRY_MS: u64 = 10;
+
 /// One shard's view of the memory that all shards hold.
 #[derive(Debug, Default)]
 pub struct MemoryGauge {
@@ -12,6 +15,8 @@ pub struct MemoryGauge {
     pub is_paging: bool,
     /// Half of the limit is used: a connection that does not read its answers is not read.
     pub is_half_used: bool,
+    /// The time of the next try of large messages that had no room although memory is not short, if there are any.
+    large_retry_ms: Option<u64>,
     /// Bytes of this shard that are included in the broker's total.
     counted_bytes: i64,
 }
@@ -22,6 +27,22 @@ impl MemoryGauge {
         self.is_short = held >= limit / 10 * if self.is_short { 7 } else { 8 };
         self.is_paging = held >= limit / 10 * 6;
         self.is_half_used = held >= limit / 2;
+    }
+
+    /// Notes that a large message has no room now.
+    pub fn lacks_room(&mut self, now_ms: u64) {
+        self.large_retry_ms.get_or_insert(now_ms + LARGE_RETRY_MS);
+    }
+
+    /// Whether large messages that had no room are to be tried again now. Notes that they are.
+    pub fn takes_large_retry(&mut self, now_ms: u64) -> bool {
+        self.large_retry_ms.take_if(|at_ms| *at_ms <= now_ms).is_some()
+    }
+
+    /// Whether SENDs may wait for memory, so that it has to be checked again soon.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.is_short || self.large_retry_ms.is_some()
     }
 
     /// Bytes of this shard that are included in the broker's total.
@@ -66,6 +87,15 @@ mod tests {
             (gauge.is_paging, gauge.is_short)
         });
         assert_eq!(states, [(false, false), (true, false), (true, false), (true, true)]);
+    }
+
+    #[test]
+    fn large_messages_without_room_are_tried_again_at_intervals() {
+        let mut gauge = MemoryGauge::default();
+        assert!(!gauge.takes_large_retry(5) && !gauge.is_awaited());
+        [5, 9].into_iter().for_each(|now_ms| gauge.lacks_room(now_ms));
+        assert!(!gauge.is_short && gauge.is_awaited());
+        assert_eq!([14, 15, 16].map(|now_ms| gauge.takes_large_retry(now_ms)), [false, true, false]);
     }
 
     #[test]
