@@ -8,8 +8,8 @@ use stompica_broker::config::SlowConsumer;
 
 use super::{Checker, broken};
 use crate::events::{
-    ClientId, Delivery, Event, MessageId, Request, Subscription, SubscriptionId, TransactionId, Violation,
-    is_topic,
+    AckMode, ClientId, Delivery, Event, MessageId, Request, Subscription, SubscriptionId, TransactionId,
+    Violation, is_topic,
 };
 use crate::options::Options;
 use crate::patterns::Rules;
@@ -113,6 +113,12 @@ impl Checker for Gaps {
                     self.publish(*client, message, &destination);
                 }
             }
+            // Queues of subscriptions that acknowledge page messages out; a log line tells of those that are lost then.
+            Event::Damaged(message) => {
+                for (_, due) in self.due.values_mut().filter(|(it, _)| it.ack != AckMode::Auto) {
+                    due.retain(|due| due.message != *message);
+                }
+            }
             Event::Dropped(client, count) => *self.told.entry(*client).or_default() += count,
             Event::Delivered(client, delivery) => return self.deliver(*client, delivery),
             _ => {}
@@ -142,5 +148,25 @@ mod tests {
         };
         assert!(found(0).is_some_and(|violation| violation.checker == "gaps"));
         assert_eq!(found(1), None);
+    }
+
+    #[test]
+    fn only_a_subscription_that_acknowledges_may_miss_what_the_store_cannot_read() {
+        let found = |ack: AckMode| {
+            let [first, second] = [1, 2].map(|id| message(id, "/topic/a"));
+            let mut checker = Gaps::new(&Options::new(1, 1));
+            let subscribed = subscribed(0, 1, "/topic/a", 1).map(|event| match event {
+                Event::Confirmed(client, Request::Subscribe(it)) => {
+                    Event::Confirmed(client, Request::Subscribe(Subscription { ack, ..it }))
+                }
+                event => event,
+            });
+            let sent = sent(9, first).into_iter().chain(sent(9, second.clone()));
+            let rest = [Event::Damaged(1), delivered(0, 1, &second, 1)];
+            let events = subscribed.into_iter().chain(sent).chain(rest);
+            events.into_iter().find_map(|event| checker.see(&event, Duration::ZERO).err())
+        };
+        assert_eq!(found(AckMode::Client), None);
+        assert!(found(AckMode::Auto).is_some(), "its messages are never paged out");
     }
 }

@@ -214,6 +214,10 @@ impl Checker for Loss {
             Event::Damaged(message) => {
                 self.received.insert(*message);
                 self.settled.insert(*message);
+                // Only copies of subscriptions that acknowledge are ever paged out.
+                if let Some(due) = self.due.get_mut(message) {
+                    due.retain(|subscription| self.modes.get(subscription) == Some(&AckMode::Auto));
+                }
             }
             Event::Delivered(client, delivery) => self.deliver(*client, delivery),
             Event::Unread(client, subscription, message) => self.consume(*client, *subscription, *message),

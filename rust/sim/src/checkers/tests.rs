@@ -226,3 +226,20 @@ fn nothing_waits_beside_a_consumer() {
         None
     );
 }
+
+#[test]
+fn only_a_subscription_that_acknowledges_may_lose_what_the_store_cannot_read() {
+    let only = message(1, TOPIC);
+    let with = |ack: AckMode| {
+        let events = subscribed(0, 1, TOPIC, 9).map(|event| match event {
+            Event::Requested(client, Request::Subscribe(it)) => {
+                Event::Requested(client, Request::Subscribe(Subscription { ack, ..it }))
+            }
+            event => event,
+        });
+        let lost = [Event::Damaged(1), Event::Finished(vec![0])];
+        found(events.into_iter().chain(sent(9, only.clone())).chain(lost))
+    };
+    assert_eq!(with(AckMode::Client), None);
+    assert_eq!(with(AckMode::Auto), Some("loss"), "its messages are never paged out");
+}
