@@ -9,7 +9,7 @@
 //! | a sixth | every other turn goes to the frame that lacks the fewest bytes; connections that sent nothing for 10 s
 //! are refused |
 //! | three eighths, spare capacity included | the connections with the most input are refused, except those with two
-//! portions or less |
+//! portions or less; what peers sent before they hung up stays in the kernel, too |
 //! | a half | these are refused, too |
 
 use stompica_proto::ProtocolError;
@@ -192,6 +192,13 @@ impl Connections {
     #[must_use]
     pub fn waits_to_arrive(&self, key: ConnKey) -> bool {
         self.unfinished.is_over() && !self.unfinished.has_turn(key)
+    }
+
+    /// Whether the peer has hung up, and the rest that it sent may be read although its frame would have to wait:
+    /// whole frames keep waiting, so the absolute limit holds for them, too.
+    #[must_use]
+    pub fn may_read_to_end(&self, key: ConnKey) -> bool {
+        self.unfinished.excess() <= 0 && self.table.get(key).is_some_and(|conn| conn.socket.has_hung_up())
     }
 
     /// Lets the next frame arrive while there is too much unfinished input, and refuses connections whose frame has

@@ -38,7 +38,7 @@ impl Shard {
         } else if conn.input.eof || conn.life.ending || self.draining.is_some() {
             self.connections.end_if_done(&mut self.turn, key);
         } else if let Some(pause) = self.command().pause_arrival(key) {
-            if self.connections.table.get(key).is_some_and(|conn| conn.socket.has_hung_up()) {
+            if self.connections.may_read_to_end(key) {
                 self.read_to_end(key);
             } else {
                 // Input that would have to wait can wait in the kernel.
@@ -50,15 +50,15 @@ impl Shard {
         }
     }
 
-    /// Reads the rest of a peer that has hung up, as much as one turn allows and the remainder in the next one: a
-    /// frame that stays incomplete is dropped at the end.
+    /// Reads the rest of a peer that has hung up, as much as one turn and the limit of unfinished input allow, and the
+    /// remainder later: a frame that stays incomplete is dropped at the end.
     fn read_to_end(&mut self, key: ConnKey) {
         loop {
             let conn = self.connections.table.get(key);
             if conn.is_none_or(|conn| !conn.life.is_open() || conn.input.eof || conn.wait.is_on()) {
                 return;
             }
-            if self.turn.budget.is_exhausted() {
+            if self.turn.budget.is_exhausted() || !self.connections.may_read_to_end(key) {
                 self.connections.queue_for_reading(key);
                 return;
             }

@@ -3,10 +3,11 @@
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 
 use super::SimulatedBroker;
 use super::client::Client;
-use super::support::{broker, connect, connecting};
+use super::support::{broker, connect, connecting, exchange, fill_memory, messages};
 use crate::config::Config;
 
 /// Maximum visits of a turn, including work that it had begun when they were used up.
@@ -96,6 +97,43 @@ fn the_last_frames_of_several_clients_that_hung_up_are_read_over_several_turns()
     // At most one read or one frame: the rest stays in the kernel until it can be read.
     assert!(most_kept < 80 << 10, "{most_kept} bytes of one were kept");
     assert_eq!(broker.threads[0].shard.turn.counters.errors, 0);
+}
+
+#[test]
+fn frames_of_clients_that_hung_up_stay_in_the_kernel_if_too_much_input_is_kept() {
+    const CLIENTS: usize = 60;
+    const LIMIT: u64 = 4 << 20;
+    let config = Config { writers: 1, memory_limit: LIMIT, heartbeat_ms: (0, 0), ..Config::default() };
+    let mut broker = broker(config);
+    let mut reader = connect(&mut broker, 0);
+    reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    exchange(&mut broker, &mut reader);
+    let frame =
+        [&b"SEND\ndestination:/topic/a\ncontent-length:60000\n\n"[..], &[b'x'; 60_000], b"\0"].concat();
+    let clients: Vec<UnixStream> = (0..CLIENTS).map(|_| broker.connect(0).expect("sockets")).collect();
+    for client in &clients {
+        _ = socket2::SockRef::from(client).set_send_buffer_size(1 << 20); // or as much as the system allows
+        send(client, b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+    }
+    broker.run_until_idle();
+    fill_memory(&broker, true);
+    for client in &clients {
+        _ = (&mut &*client).read(&mut [0; 1000]);
+        assert_eq!(send(client, &frame), frame.len(), "the buffer of the socket is too small");
+        client.shutdown(Shutdown::Write).expect("it is open");
+    }
+    let mut most = 0;
+    for _ in 0..1000 {
+        broker.turn(0); // at the same time, so that nothing is refused
+        most = most.max(broker.shared.totals.unfinished.load(Ordering::Relaxed));
+    }
+    assert!(most < LIMIT as i64 / 2, "{most} bytes are kept of clients that hung up");
+    fill_memory(&broker, false);
+    for _ in 0..100 {
+        exchange(&mut broker, &mut reader);
+        broker.advance_ms(10);
+    }
+    assert_eq!(messages(&reader), CLIENTS, "frames were lost");
 }
 
 #[test]
