@@ -5,6 +5,7 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
+use stompica_broker::config::SlowConsumer;
 use stompica_broker::simulated::outside;
 
 use crate::client::Phase;
@@ -38,6 +39,7 @@ impl World {
         self.come_to_rest()?;
         self.check_patience()?;
         self.expect_acceptance()?;
+        self.tell_of_gaps()?;
         self.beat_at_rest()?;
         self.tell(vec![Event::Resting(self.open())])?;
         if self.disk.as_ref().is_some_and(Disk::has_failed) {
@@ -60,6 +62,15 @@ impl World {
         }
         self.leave_nothing()?;
         self.shut_down()
+    }
+
+    /// Where slow consumers lose messages, a further message to each topic tells them of their loss.
+    fn tell_of_gaps(&mut self) -> Result<(), Violation> {
+        if matches!(self.options.config.slow_consumer, SlowConsumer::DropOldest | SlowConsumer::DropNewest) {
+            self.act_as_each(|actor| actor.send_to_each_topic())?;
+            self.come_to_rest()?;
+        }
+        Ok(())
     }
 
     /// Each RECEIPT has come, unless an ERROR has.

@@ -210,10 +210,26 @@ impl Actor<'_> {
     fn send_with(&mut self, more: Headers) -> Option<()> {
         let (topics, queues) = (&self.options.topics, &self.options.queues);
         let destination = topics.iter().chain(queues).collect::<Vec<_>>().choose(self.random)?.to_string();
-        let id = self.numbers.next_message();
         let transactions: Vec<TransactionId> = self.client.transactions.keys().copied().collect();
         let transaction =
             if self.random.random_ratio(1, 2) { transactions.choose(self.random).copied() } else { None };
+        self.send_to(destination, transaction, more)
+    }
+
+    /// Sends a message to each topic.
+    pub(crate) fn send_to_each_topic(&mut self) {
+        for topic in self.options.topics.clone() {
+            self.send_to(topic, None, Vec::new());
+        }
+    }
+
+    fn send_to(
+        &mut self,
+        destination: String,
+        transaction: Option<TransactionId>,
+        more: Headers,
+    ) -> Option<()> {
+        let id = self.numbers.next_message();
         let persistent =
             self.random.random_ratio(1, 4) || (self.options.store.is_on && self.random.random_ratio(1, 2));
         let odd = ["", "a", "a:b", "\\", "\n", "a\\n:\n\\c", "ü:\\"];

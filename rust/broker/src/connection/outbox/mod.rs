@@ -18,7 +18,7 @@ use std::io::{self, IoSlice, Write as _};
 
 use smallvec::SmallVec;
 
-use crate::connection::outbox::drop_notice::with_drop_notice;
+use crate::connection::outbox::drop_notice::{told_by, with_drop_notice};
 use crate::connection::outbox::write_markers::WriteMarkers;
 use crate::connection::socket::Socket;
 use crate::door::planted;
@@ -60,22 +60,12 @@ pub struct Outbox {
     pub(super) answer_bytes: usize,
     /// Messages dropped from the front, which the next MESSAGE has to report.
     gap: u32,
-    /// The pending frame that reports an earlier gap.
-    notice: Option<DropNotice>,
     /// Bytes that ever left the list of ranges, because the socket took them.
     taken: u64,
     /// Bytes that the socket took and holds back; they do not count as written.
     held: usize,
     /// Positions of frames whose writing is to be reported.
     pub(super) write_markers: WriteMarkers,
-}
-
-/// A MESSAGE that carries the `dropped` header.
-#[derive(Clone, Copy, Debug)]
-struct DropNotice {
-    chunk: ChunkId,
-    start: u32,
-    count: u32,
 }
 
 impl Outbox {
@@ -217,8 +207,6 @@ impl Outbox {
                 return;
             }
             written -= len;
-            let gone = (first.chunk, first.end);
-            self.notice.take_if(|notice| notice.chunk == gone.0 && notice.start < gone.1);
             pool.release(first.chunk);
             self.ranges.pop_front();
         }
@@ -228,7 +216,6 @@ impl Outbox {
         if let Some(chunk) = self.private.take().filter(|_| !planted!("chunk-leaked")) {
             pool.release(chunk);
         }
-        self.notice = None;
         if self.write_markers.is_empty() {
             self.write_markers = WriteMarkers::default();
         }
@@ -255,15 +242,7 @@ impl Outbox {
             // whole frame.
             let (before, end) = pool.copy(first.chunk, first.start - 1, first.end, copy);
             pool.release(first.chunk);
-            let start = before + 1;
-            if let Some(notice) =
-                self.notice.take_if(|notice| notice.chunk == first.chunk && notice.start < first.end)
-            {
-                let offset = notice.start.checked_sub(first.start); // otherwise it is being written already
-                self.notice =
-                    offset.map(|offset| DropNotice { chunk: copy, start: start + offset, ..notice });
-            }
-            self.ranges[0] = Range { chunk: copy, start, end, kind: first.kind };
+            self.ranges[0] = Range { chunk: copy, start: before + 1, end, kind: first.kind };
         }
     }
 
@@ -301,7 +280,7 @@ impl Outbox {
         let mut dropped = 0;
         let mut at = 0;
         while self.bytes > bytes
-            && let Some(next) = self.next_message(pool, at)
+            && let Some(next) = self.next_frame_of(&[Kind::Message], pool, at)
         {
             at = next;
             let range = self.ranges[at];
@@ -310,9 +289,11 @@ impl Outbox {
             while self.bytes > bytes && cut < range.end {
                 let end = pool.frame_end_after(range.chunk, cut).min(range.end);
                 self.bytes -= (end - cut) as usize;
-                let told = self.notice.take_if(|notice| notice.chunk == range.chunk && notice.start == cut);
-                let told = told.filter(|_| !planted!("dropped-notice-lost"));
-                self.gap = self.gap.saturating_add(1 + told.map_or(0, |notice| notice.count));
+                let told = match planted!("dropped-notice-lost") {
+                    true => 0,
+                    false => told_by(pool.bytes(range.chunk, cut, end)),
+                };
+                self.gap = self.gap.saturating_add(1 + told);
                 cut = end;
                 dropped += 1;
             }
@@ -325,16 +306,11 @@ impl Outbox {
         dropped
     }
 
-    /// Puts the `dropped` header on the first MESSAGE of which no byte was written.
+    /// Adds the gap to the `dropped` header of the first MESSAGE of which no byte was written.
     fn tell_of_gap(&mut self, pool: &mut ChunkPool) {
-        let Some(at) = self.next_message(pool, 0) else { return };
+        let Some(at) = self.next_frame_of(&[Kind::Message, Kind::Delivery], pool, 0) else { return };
         let range = self.ranges[at];
         let frame_end = pool.frame_end_after(range.chunk, range.start).min(range.end);
-        let told = self.notice.take_if(|notice| notice.chunk == range.chunk && notice.start == range.start);
-        if told.is_some() {
-            self.notice = told; // it reports the gap before it; the gap behind it is for the next one
-            return;
-        }
         let count = std::mem::take(&mut self.gap);
         let copy = with_drop_notice(pool.bytes(range.chunk, range.start, frame_end), count);
         let private = self.private_chunk(pool);
@@ -344,18 +320,17 @@ impl Outbox {
         self.write_markers.shift(self.position(at), grown);
         self.bytes = self.bytes.saturating_add_signed(grown as isize);
         self.shorten(pool, at, frame_end);
-        self.ranges.insert(at, Range { chunk: private, start, end, kind: Kind::Message });
-        self.notice = Some(DropNotice { chunk: private, start, count });
+        self.ranges.insert(at, Range { chunk: private, start, end, kind: range.kind });
     }
 
-    /// The index, at or after `at`, of a range that begins with a whole MESSAGE; splits off the rest of a frame that
-    /// is being written.
-    fn next_message(&mut self, pool: &mut ChunkPool, mut at: usize) -> Option<usize> {
+    /// The index, at or after `at`, of a range of one of these kinds that begins with a whole frame; splits off the rest
+    /// of a frame that is being written.
+    fn next_frame_of(&mut self, kinds: &[Kind], pool: &mut ChunkPool, mut at: usize) -> Option<usize> {
         loop {
             let range = *self.ranges.get(at)?;
             let start = pool.boundary_at_or_after(range.chunk, range.start).min(range.end);
             let is_taken = range.kind == Kind::Delivery && planted!("queue-delivery-dropped");
-            if (range.kind != Kind::Message && !is_taken) || start == range.end {
+            if (!kinds.contains(&range.kind) && !is_taken) || start == range.end {
                 at += 1;
             } else if start > range.start {
                 pool.retain(range.chunk, 1);

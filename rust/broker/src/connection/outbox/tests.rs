@@ -247,11 +247,11 @@ impl Model {
     fn tell(&mut self) {
         if let Some(at) = self.next_message()
             && self.gap > 0
-            && self.frames[at].told == 0
         {
             let frame = &mut self.frames[at];
-            frame.told = std::mem::take(&mut self.gap);
-            frame.bytes = with_drop_notice(&frame.bytes, frame.told);
+            let gap = std::mem::take(&mut self.gap);
+            frame.told += gap;
+            frame.bytes = with_drop_notice(&frame.bytes, gap);
         }
     }
 
