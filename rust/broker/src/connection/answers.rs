@@ -88,8 +88,12 @@ impl Answers {
         }
     }
 
-    /// Adds credit to be sent after a pending RECEIPT. Returns false if the RECEIPT was sent already.
+    /// Adds credit to be sent after a pending RECEIPT. Returns false if the RECEIPT was sent already. Drops the credit of a
+    /// frame behind a refused one: its RECEIPT is never sent, and the connection ends.
     pub fn open_behind(&mut self, token: u64, home: ShardId, credit: Progress) -> bool {
+        if self.is_refused_before(token) {
+            return true;
+        }
         let Ok(at) = self.pending.binary_search_by_key(&token, |pending| pending.token) else { return false };
         let answer = &mut self.pending[at].answer;
         if let Answer::Receipt(id) = answer {
@@ -209,6 +213,23 @@ mod tests {
         answers.note(3);
         assert!(matches!(answers.pop_ready(), Some(Answer::Opening(id, ShardId(1), _)) if *id == *b"a"));
         assert!(matches!(answers.pop_ready(), Some(Answer::Silence)));
+    }
+
+    #[test]
+    fn a_frame_behind_a_refused_one_gets_no_credit() {
+        let key = crate::collections::keyed::Key { index: 0, generation: 0 };
+        let credit = crate::queue::types::Credit { messages: 1, bytes: 1 };
+        let progress = Progress { queue: key, consumer: key, settled: 0, settled_bytes: 0, credit };
+        let mut answers = Answers::default();
+        answers.push(2, receipt("a"), 1);
+        answers.push(4, receipt("b"), 1);
+        answers.cut_from(3);
+        answers.push(3, Answer::Error { frame: Vec::new(), close_code: 1002, reason: "" }, 0);
+        assert!(answers.open_behind(4, ShardId(1), progress), "its RECEIPT has not left, and never will");
+        answers.note(2);
+        assert_eq!(answers.len(), 2);
+        assert!(matches!(answers.pop_ready(), Some(Answer::Receipt(_))));
+        assert!(matches!(answers.pop_ready(), Some(Answer::Error { .. })));
     }
 
     #[test]
