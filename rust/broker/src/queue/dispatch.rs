@@ -67,7 +67,7 @@ impl Home {
                 // So that each queue is served soon, however many there are.
                 let portion = (ROUND_DELIVERIES / (self.ready_queues.len() + 1)).clamp(1, left);
                 let mut portion_left = portion;
-                self.dispatch_queue(queue, &mut portion_left);
+                self.dispatch_queue(queue, &mut portion_left, false);
                 left -= portion - portion_left;
             } else {
                 break;
@@ -82,17 +82,17 @@ impl Home {
     /// Dispatches one queue at once. If it was marked as ready just now, the mark is removed: otherwise queues without
     /// credit that get messages one by one would be visited again for each, before other queues.
     pub fn dispatch_at_once(&mut self, key: QueueKey) {
-        if self.ready_queues.back() == Some(&key) {
+        let is_last = self.ready_queues.back() == Some(&key);
+        if is_last {
             self.ready_queues.pop_back();
         }
-        let mut left = usize::MAX;
-        self.dispatch_queue(key, &mut left);
+        self.dispatch_queue(key, &mut { usize::MAX }, !is_last);
     }
 
-    /// Dispatches one queue, up to `left` messages.
-    fn dispatch_queue(&mut self, key: QueueKey, left: &mut usize) {
+    /// Dispatches one queue, up to `left` messages. The mark of a queue that `stays_listed` remains.
+    fn dispatch_queue(&mut self, key: QueueKey, left: &mut usize, stays_listed: bool) {
         let Some(queue) = self.queues.get_mut(key) else { return };
-        queue.is_ready = false;
+        queue.is_ready &= stays_listed;
         let is_special = queue.is_special;
         if queue.patterns_as_of != self.patterns.generation {
             self.match_patterns(key);

@@ -239,6 +239,25 @@ fn deliveries_go_to_the_shard_of_the_consumer() {
 }
 
 #[test]
+fn a_queue_is_on_the_list_of_ready_queues_once() {
+    let mut world = World::new(1, Config::default());
+    for (id, name) in [(1, "/queue/a"), (2, "/queue/b")] {
+        world.attach(subscriber(OWN, id), queue(name.as_bytes()), frame(u64::from(id)));
+    }
+    for _ in 0..3 {
+        for name in ["/queue/a", "/queue/b"] {
+            world.tell(HomeNote::Enqueue(message(name, "x"), None));
+        }
+        for name in [b"/queue/a", b"/queue/b"] {
+            let found = world.find(name).expect("a queue");
+            world.owners().dispatch_at_once(found);
+        }
+        let ready = &world.queues.home.ready_queues;
+        assert!(ready.len() <= 2, "{ready:?}");
+    }
+}
+
+#[test]
 fn a_message_that_fails_too_often_is_sent_to_its_dead_letter_queue() {
     let mut world = World::new(1, Config { max_deliveries: 1, ..Config::default() });
     world.attach(subscriber(OWN, 0), queue(b"/queue/a"), frame(1));

@@ -24,6 +24,7 @@ impl Home {
                 format!("{} is ready: {}, and on the list: {is_listed}", queue.shown(), queue.is_ready)
             });
         }
+        audit.equal("ready queues", self.ready_queues.len(), listed.len());
         self.audit_names(audit);
         self.consumers.iter().for_each(|(key, consumer)| self.audit_consumer(audit, key, consumer));
         self.audit_patterns(audit, &consumers);
