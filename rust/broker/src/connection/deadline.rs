@@ -89,7 +89,8 @@ impl Conn {
         }
         match self.held_deadline(config) {
             Some(held_ms) => next_ms.min(held_ms),
-            None if self.wait.is_on() => next_ms,
+            // A client that has closed its direction cannot beat any more; it gets its answers.
+            None if self.wait.is_on() || self.input.eof => next_ms,
             None => {
                 let frame_ms = self.frame_deadline(config).map_or(NEVER, |(at_ms, _)| at_ms);
                 next_ms.min(self.protocol.silence_deadline(self.input.read_ms)).min(frame_ms)
@@ -130,6 +131,8 @@ impl Conn {
             None
         } else if self.wait.is_on() {
             has_passed(self.held_deadline(config)).then_some(Overdue::Held)
+        } else if self.input.eof {
+            None
         } else if let Some((_, allowed_ms)) =
             self.frame_deadline(config).filter(|(at_ms, _)| now_ms >= *at_ms)
         {
@@ -304,6 +307,15 @@ mod tests {
         let arriving = connections.table.get_mut(keys[1]).expect("an open connection");
         arriving.input.arrival.is_incomplete(true, 128 << 10, 700);
         assert_eq!(next(&mut connections, &mut turn, keys[1]), (32_700, Some(Overdue::Frame(32_000))));
+    }
+
+    #[test]
+    fn a_half_closed_client_may_be_silent_while_it_waits_for_answers() {
+        let (mut connections, mut turn) = (Connections::default(), turn(Config::default()));
+        let key = connections.table.insert(Conn::connected(1, "10000,0"));
+        connections.ask(&mut turn, key, Some(b"1"), 0b10);
+        connections.table.get_mut(key).expect("an open connection").input.eof = true;
+        assert_eq!(next(&mut connections, &mut turn, key), (ANSWERS_MS, Some(Overdue::Answers)));
     }
 
     #[test]
