@@ -16,6 +16,8 @@ const LOOKS_PER_DELIVERY: usize = 16;
 const ROUND_DELIVERIES: usize = 4096;
 /// The number of expired messages that are removed from one queue at a time.
 const EXPIRED_MAX: usize = 256;
+/// The number of messages that are dispatched at once; a consumer may have credit for very many.
+const AT_ONCE: usize = 64;
 
 /// The consumer of a queue's next message.
 #[derive(Clone, Copy, Debug)]
@@ -79,14 +81,12 @@ impl Home {
         deliveries_max - left
     }
 
-    /// Dispatches one queue at once. If it was marked as ready just now, the mark is removed: otherwise queues without
-    /// credit that get messages one by one would be visited again for each, before other queues.
+    /// Dispatches one queue at once, up to [`AT_ONCE`] messages. If it was marked as ready just now, the mark is removed:
+    /// otherwise queues without credit that get messages one by one would be visited again for each, before other queues.
     pub fn dispatch_at_once(&mut self, key: QueueKey) {
         let is_last = self.ready_queues.back() == Some(&key);
-        if is_last {
-            self.ready_queues.pop_back();
-        }
-        self.dispatch_queue(key, &mut { usize::MAX }, !is_last);
+        self.ready_queues.truncate(self.ready_queues.len() - usize::from(is_last));
+        self.dispatch_queue(key, &mut { AT_ONCE }, !is_last);
     }
 
     /// Dispatches one queue, up to `left` messages. The mark of a queue that `stays_listed` remains.

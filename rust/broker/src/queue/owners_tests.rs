@@ -258,6 +258,29 @@ fn a_queue_is_on_the_list_of_ready_queues_once() {
 }
 
 #[test]
+fn a_portion_of_a_long_queue_is_dispatched_at_once() {
+    let mut world = World::new(1, Config::default());
+    let credit = Credit { messages: 1000, bytes: 100_000 };
+    let offender = Offender::default();
+    let (subscriber, source) = (subscriber(OWN, 0), queue(b"/queue/a"));
+    world.tell(HomeNote::Attach(Box::new(Attach {
+        subscriber,
+        source,
+        credit,
+        requester: frame(1),
+        offender,
+    })));
+    (0..200).for_each(|_| world.tell(HomeNote::Enqueue(message("/queue/a", "x"), None)));
+    let queue = world.find(b"/queue/a").expect("a queue");
+    let dispatched = [(), ()].map(|()| {
+        world.owners().dispatch_at_once(queue);
+        world.turn.budget.deliveries
+    });
+    assert_eq!(dispatched, [64, 128]);
+    assert!(world.queues.home.has_work(), "the rest is left to the turn");
+}
+
+#[test]
 fn a_message_that_fails_too_often_is_sent_to_its_dead_letter_queue() {
     let mut world = World::new(1, Config { max_deliveries: 1, ..Config::default() });
     world.attach(subscriber(OWN, 0), queue(b"/queue/a"), frame(1));
