@@ -117,6 +117,7 @@ impl Connections {
         self.end_wait(key);
         if let Some(conn) = self.table.get_mut(key) {
             conn.life.is_lost();
+            conn.answers.clear(); // nobody can be told any more
         }
         self.count_input(turn, key);
     }
@@ -160,6 +161,9 @@ impl Connections {
 
 #[cfg(test)]
 mod tests {
+    use stompica_proto::ProtocolError;
+    use stompica_proto::error::Code;
+
     use super::*;
     use crate::config::Config;
     use crate::connection::conn::WebSocket;
@@ -188,6 +192,20 @@ mod tests {
         connections.remove(&mut turn, key);
         assert!(connections.take_out(&mut turn, key).is_some() && connections.table.is_empty());
         assert_eq!((connections.chunks.in_use(), turn.counters.closed), (0, 1));
+    }
+
+    #[test]
+    fn a_lost_connection_waits_for_no_answers_while_its_subscriptions_are_removed() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        let key = keys[0];
+        let to = connections.ask(&mut turn, key, Some(b"1"), 0b10);
+        assert!(connections.input_bytes > 0);
+        connections.drop_connection(&mut turn, key, "reset");
+        let refusal = ProtocolError::new(Code::Memory, "no room".to_owned());
+        connections.refused(&mut turn, key, to.token, (refusal, Offender::default()));
+        let conn = connections.table.get(key).expect("its subscriptions are removed first");
+        assert!(conn.answers.is_empty() && !conn.life.is_open());
+        assert_eq!(connections.input_bytes, 0);
     }
 
     #[test]
