@@ -1,4 +1,4 @@
-//! Seeds that have found a defect once find nothing now.
+//! Seeds that have found a defect once, or have blamed the broker by mistake, find nothing now.
 
 use stompica_sim::options::Options;
 use stompica_sim::world::World;
@@ -13,5 +13,17 @@ fn kept_seeds_find_nothing() {
         };
         let outcome = World::new(Options::new(seed, steps)).run(|_| true);
         assert!(outcome.is_ok(), "{line}: {:?}", outcome.map_err(|failure| failure.violation));
+    }
+}
+
+/// Seeds in which the simulator has blamed the broker by mistake.
+const MISTAKES: [(u64, u64, &str); 1] =
+    [(9_210_134, 2000, "a rogue that read much through a buffer of 64 bytes kept the broker busy")];
+
+#[test]
+fn the_simulator_does_not_repeat_its_mistakes() {
+    for (seed, steps, mistake) in MISTAKES {
+        let outcome = World::new(Options::new(seed, steps)).run(|_| true);
+        assert!(outcome.is_ok(), "{seed}, {mistake}: {:?}", outcome.map_err(|failure| failure.violation));
     }
 }

@@ -24,6 +24,7 @@ impl World {
             .iter()
             .filter(|client| !client.is_stalled)
             .for_each(|client| client.wire.set_buffer(64 << 10));
+        self.widen_reading_rogues();
         self.run_until_idle()?;
         let is_asking = |world: &World, at: usize| {
             let client = &world.clients[at];

@@ -96,6 +96,12 @@ impl World {
         self.tell(events)
     }
 
+    /// Lets those rogues that read take much at a time: a small buffer would need a turn of the broker for each few bytes.
+    pub(crate) fn widen_reading_rogues(&mut self) {
+        let reading = self.crowd.rogues.iter().filter(|rogue| rogue.reads == Reads::Everything);
+        reading.for_each(|rogue| rogue.wire.set_buffer(64 << 10));
+    }
+
     /// When faults end: rogues whose connections would stay for ever leave. The others are to be ended by the broker.
     pub(crate) fn end_rogues(&mut self) -> Result<(), Violation> {
         self.end_bystanders();
