@@ -44,6 +44,8 @@ fn a_durable_subscription_keeps_what_is_sent_while_its_holder_is_away() {
     let got = [&returned[..], &[delivered(1, 1, &kept, 1)]].concat();
     assert_eq!(with(&got), Some("durable"), "it is not acknowledged");
     assert_eq!(with(&[&got[..], &[acknowledged(1, &kept)]].concat()), None);
+    let damaged = |id| [&[Event::Damaged(id)], &returned[..]].concat();
+    assert_eq!((with(&damaged(1)), with(&damaged(2))), (None, Some("durable")), "the store cannot read it");
     let over = requested(1, Request::EndDurable(0, None));
     assert_eq!(with(&over), None, "its end discards what it keeps");
 }

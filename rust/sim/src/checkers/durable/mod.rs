@@ -40,6 +40,8 @@ pub struct DurableSubscriptions {
     /// Deliveries that are acknowledged in open transactions.
     acked: BTreeMap<(ClientId, TransactionId), Vec<(SubscriptionId, MessageId)>>,
     dead: BTreeSet<MessageId>,
+    /// Messages with a record that the store cannot read.
+    damaged: BTreeSet<MessageId>,
     /// Messages that clients have refused.
     refused: BTreeSet<MessageId>,
     /// Messages fail, too, if nobody acknowledges them in time.
@@ -64,6 +66,7 @@ impl DurableSubscriptions {
             open: BTreeMap::new(),
             acked: BTreeMap::new(),
             dead: BTreeSet::new(),
+            damaged: BTreeSet::new(),
             refused: BTreeSet::new(),
             takes_back: options.config.ack_timeout_ms > 0,
             drops_dead: options.may_refuse_dead_letters(),
@@ -217,7 +220,8 @@ impl DurableSubscriptions {
         for (number, known) in self.all.iter().enumerate() {
             let is_missing = |id: &&MessageId| {
                 let is_confirmed = self.sent.get(id).is_some_and(|sent| sent.confirmed.is_some());
-                let may_be_dropped = self.drops_dead && (self.takes_back || self.refused.contains(id));
+                let may_be_dropped = self.damaged.contains(id)
+                    || self.drops_dead && (self.takes_back || self.refused.contains(id));
                 is_confirmed && !known.settled.contains(id) && !self.dead.contains(id) && !may_be_dropped
             };
             if let Some(id) = known.due.iter().find(is_missing) {
@@ -258,6 +262,7 @@ impl Checker for DurableSubscriptions {
                     return broken("durable", format!("{rivals:?} hold durable subscription {number}"));
                 }
             }
+            Event::Damaged(message) => _ = self.damaged.insert(*message),
             Event::Finished(_) => return self.finish(),
             _ => {}
         }
