@@ -52,8 +52,10 @@ pub struct Holding {
     acks: BTreeMap<(Key, MessageId), Held>,
     deliveries: BTreeSet<(Copy, u64)>,
     suspicions: Vec<(ClientId, String)>,
-    /// Clients of STOMP 1.1, whose ACKs name messages, not deliveries.
+    /// Clients of STOMP 1.1, whose ACKs and NACKs name messages, not deliveries.
     named_by_message: BTreeSet<ClientId>,
+    /// The number of the delivery that the last NACK of a message refused.
+    nacked: BTreeMap<(Key, MessageId), u64>,
     open: BTreeMap<(ClientId, TransactionId), Vec<(SubscriptionId, MessageId)>>,
     /// The ACKs among them.
     accepted: BTreeMap<(ClientId, TransactionId), Vec<Numbered>>,
@@ -76,6 +78,7 @@ impl Holding {
             deliveries: BTreeSet::new(),
             suspicions: Vec::new(),
             named_by_message: BTreeSet::new(),
+            nacked: BTreeMap::new(),
             open: BTreeMap::new(),
             accepted: BTreeMap::new(),
         }
@@ -142,11 +145,12 @@ impl Holding {
         if self.ended.contains(&key) {
             return Ok(()); // it was on its way
         }
-        if let Some(holder) = self.holders.get(&copy) {
+        if let Some(holder) = self.holders.get(&copy).copied() {
             // The broker may have ended the connection with the lower number, and its client does not know yet. If it
             // turns out to be open in the end, this was wrong.
-            let (older, newer) = if count > holder.count { (*holder, held) } else { (held, *holder) };
-            if newer.written.at < older.written.encoded_from.saturating_add(self.timeout) {
+            let (older, newer) = if count > holder.count { (holder, held) } else { (held, holder) };
+            let is_held = newer.written.at < older.written.encoded_from.saturating_add(self.timeout);
+            if is_held && !self.may_be_nacked(message, older) {
                 let text = format!("client {client} got {message} (count {count}), which {holder:?} held");
                 self.suspicions.push((older.holder.0, text));
             }
@@ -157,6 +161,20 @@ impl Holding {
         self.holders.insert(copy, held);
         self.unacked.entry(key).or_default().insert(message, held);
         self.check_credit(key, &subscription, held)
+    }
+
+    /// Whether a NACK of an earlier delivery may have come so late that it refused this one. It does so once.
+    fn may_be_nacked(&mut self, message: MessageId, held: Held) -> bool {
+        let key = held.holder;
+        if self.timeout == Duration::MAX || !self.named_by_message.contains(&key.0) {
+            return false;
+        }
+        // A cumulative one refuses all that came before the delivery that it names.
+        if self.subscriptions.get(&key).is_some_and(|subscription| subscription.ack == AckMode::Client) {
+            return self.nacked.range((key, 0)..=(key, MessageId::MAX)).next().is_some();
+        }
+        let is_earlier = self.nacked.get(&(key, message)).is_some_and(|count| *count < held.count);
+        is_earlier && self.nacked.remove(&(key, message)).is_some()
     }
 
     /// Checks that the newest delivery is within the prefetch. Others may have been taken back meanwhile.
@@ -196,11 +214,16 @@ impl Holding {
             | Request::Nack(subscription, messages, transaction)
             | Request::Reject(subscription, messages, transaction) => {
                 let key = (client, *subscription);
-                let is_ack = matches!(request, Request::Ack(..));
                 for message in messages {
                     let held = self.received.get(&(key, *message)).copied();
-                    if let Some(held) = held.filter(|_| is_ack) {
-                        self.acks.entry((key, *message)).or_insert(held);
+                    match (held, request) {
+                        (Some(held), Request::Ack(..)) => {
+                            _ = self.acks.entry((key, *message)).or_insert(held)
+                        }
+                        (Some(held), Request::Nack(..)) => {
+                            _ = self.nacked.insert((key, *message), held.count)
+                        }
+                        _ => {}
                     }
                     match transaction {
                         None => self.release(key, *message),

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use super::{Checker, broken};
 use crate::events::{
-    ClientId, Delivery, Event, Message, MessageId, Request, Subscription, SubscriptionId, TransactionId,
-    Violation, is_queue,
+    AckMode, ClientId, Delivery, Event, Message, MessageId, Request, Subscription, SubscriptionId,
+    TransactionId, Violation, is_queue,
 };
+use crate::frames::Version;
 use crate::options::Options;
 
 /// The longest delay.
@@ -39,6 +40,8 @@ struct Refusal {
 struct Seen {
     key: Key,
     encoded_from: Duration,
+    /// In STOMP 1.1 a NACK names a message, not a delivery.
+    version: Version,
     refusal: Option<Refusal>,
 }
 
@@ -66,6 +69,8 @@ pub struct Redelivery {
     ended: BTreeMap<Key, Duration>,
     left: BTreeMap<ClientId, Duration>,
     open: BTreeMap<(ClientId, TransactionId), Vec<Refused>>,
+    /// When a subscription first refused something.
+    refusing: BTreeMap<Key, Duration>,
     /// Wrong if the connection turns out to be open in the end.
     suspicions: Vec<(ClientId, String)>,
 }
@@ -84,6 +89,7 @@ impl Redelivery {
             ended: BTreeMap::new(),
             left: BTreeMap::new(),
             open: BTreeMap::new(),
+            refusing: BTreeMap::new(),
             suspicions: Vec::new(),
         }
     }
@@ -103,6 +109,9 @@ impl Redelivery {
 
     /// Notes how a client has refused a delivery, or that this is confirmed.
     fn refuse(&mut self, key: Key, message: MessageId, refusal: Refusal) {
+        if !refusal.is_confirmed {
+            self.refusing.entry(key).or_insert(refusal.at);
+        }
         let Some(life) = self.lives.get_mut(&message) else { return };
         let mut own = life.deliveries.values_mut().filter(|seen| seen.key == key);
         if refusal.is_confirmed {
@@ -123,7 +132,7 @@ impl Redelivery {
         let key = (client, delivery.subscription);
         let (id, count, written) = (delivery.message, delivery.count, delivery.written);
         let Some(life) = self.lives.get_mut(&id) else { return Ok(()) };
-        let seen = Seen { key, encoded_from: written.encoded_from, refusal: None };
+        let seen = Seen { key, encoded_from: written.encoded_from, version: delivery.version, refusal: None };
         life.deliveries.insert(count, seen);
         let Some(life) = self.lives.get(&id) else { return Ok(()) };
         if life.dead.is_some_and(|dead| dead < written.encoded_from) {
@@ -154,7 +163,8 @@ impl Redelivery {
         let failures = before.iter().filter(|(at, seen)| **at < last && sure(seen)).count() as u64 + 1;
         let delay = self.delay(previous.key, failures);
         let ended = [self.ended.get(&previous.key), self.left.get(&previous.key.0)];
-        let refused = previous.refusal.map(|refusal| refusal.at + delay);
+        let refused_at = previous.refusal.map(|refusal| refusal.at).or_else(|| self.late_refusal(&before));
+        let refused = refused_at.map(|at| at + delay);
         let late = self.timeout.map(|timeout| previous.encoded_from + timeout + delay);
         let earliest = ended.into_iter().flatten().copied().chain(refused).chain(late).min();
         if earliest.is_none_or(|earliest| written.at + PRECISION < earliest) {
@@ -165,6 +175,21 @@ impl Redelivery {
             self.suspicions.push((previous.key.0, text));
         }
         Ok(())
+    }
+
+    /// When the last of these deliveries can have been refused by a NACK that was meant for an earlier one, and came so late
+    /// that it named this one.
+    fn late_refusal(&self, deliveries: &[(&u64, &Seen)]) -> Option<Duration> {
+        let ((_, last), earlier) = deliveries.split_last()?;
+        self.timeout.filter(|_| last.version == Version::V11)?;
+        let is_cumulative = self.subscriptions.get(&last.key).is_some_and(|it| it.ack == AckMode::Client);
+        let of_message =
+            || earlier.iter().filter(|(_, seen)| seen.key == last.key).find_map(|(_, seen)| seen.refusal);
+        let at = match is_cumulative {
+            true => self.refusing.get(&last.key).copied(), // it may have named another message
+            false => of_message().map(|refusal| refusal.at),
+        };
+        at.map(|at| at.max(last.encoded_from))
     }
 
     /// A dead letter has arrived.

@@ -6,6 +6,7 @@ use stompica_broker::simulated::outside::Written;
 
 use super::tests::{QUEUE, TOPIC, delivered, delivery, found_with, message, sent, subscribed};
 use crate::events::{AckMode, Delivery, Event, Message, MessageId, Request, Subscription, Terms};
+use crate::frames::Version;
 use crate::options::Options;
 
 const DEAD: &str = "/queue/dlq/a";
@@ -213,6 +214,40 @@ fn a_message_id_names_one_message() {
         )
     };
     assert_eq!((with("id-2"), with("id-1")), (None, Some("identity")));
+}
+
+#[test]
+fn a_late_nack_of_stomp_1_1_may_refuse_one_later_delivery() {
+    let only = message(1, QUEUE);
+    let with = |version: Version, ack: AckMode, nacks: &[u64], times: &[u64]| {
+        let terms = Terms { max_deliveries: Some(9), ..Terms::default() };
+        let destination = QUEUE.to_owned();
+        let subscription = Subscription { id: 1, destination, ack, prefetch: None, terms, durable: None };
+        let mut events = vec![(0, Event::Requested(0, Request::Subscribe(subscription)))];
+        events.extend(all(0, sent(9, only.clone())));
+        let number = |(before, at_ms): (usize, &u64)| {
+            at(0, *at_ms, Delivery { version, ..delivery(1, &only, before as u64 + 1) })
+        };
+        events.extend(times.iter().enumerate().map(number));
+        events.extend(nacks.iter().map(|at| (*at, nack(&[1]))));
+        events.sort_by_key(|(at, _)| *at);
+        let ack = Event::Requested(0, Request::Ack(1, vec![1], None));
+        found(3000, events.into_iter().chain([(4000, ack), (5000, Event::Finished(vec![0]))]))
+    };
+    let times = [10, 3200, 3500];
+    for ack in [AckMode::Individual, AckMode::Client] {
+        assert_eq!(with(Version::V11, ack, &[3100], &times), None);
+        assert_eq!(with(Version::V12, ack, &[3100], &times), Some("holding"), "it names the delivery");
+        assert_eq!(with(Version::V11, ack, &[], &times), Some("holding"));
+    }
+    let more = [10, 3200, 3500, 3900];
+    assert_eq!(with(Version::V11, AckMode::Individual, &[3100], &more), Some("holding"), "only one of them");
+    let early = [10, 3200, 3350];
+    assert_eq!(
+        with(Version::V11, AckMode::Individual, &[3100], &early),
+        Some("redelivery"),
+        "its delay is 200 ms"
+    );
 }
 
 #[test]
