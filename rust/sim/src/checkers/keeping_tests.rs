@@ -66,6 +66,18 @@ fn nothing_comes_from_before_the_creation_or_after_the_end() {
     let past = message(1, TOPIC);
     let early = [sent(9, past.clone()), requested(0, holds(0, true))].concat();
     assert_eq!(found(early.into_iter().chain([delivered(0, 1, &past, 1)])), Some("durable"));
+    let unconfirmed = |publisher: usize, rivals: &[Event]| {
+        let sends = [Event::Requested(publisher, Request::Send(past.clone()))];
+        let creates = [rivals, &requested(0, holds(0, true)), &[delivered(0, 1, &past, 1)]].concat();
+        found(sends.into_iter().chain(creates))
+    };
+    assert_eq!(unconfirmed(0, &[]), Some("durable"), "a client's frames are carried out in order");
+    assert_eq!(unconfirmed(9, &[]), None, "it may be late");
+    assert_eq!(
+        unconfirmed(0, &[Event::Requested(1, holds(1, true))]),
+        None,
+        "another may have created it before"
+    );
     let (events, kept) = kept();
     let over = requested(2, Request::EndDurable(0, None));
     let again = requested(1, holds(1, true));

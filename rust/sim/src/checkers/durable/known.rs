@@ -71,6 +71,12 @@ impl Known {
         self.holders.iter_mut().rev().find(|holder| (holder.client, holder.id) == (client, id))
     }
 
+    /// When the SUBSCRIBE was requested that created it, if no other can have done so.
+    pub(super) fn sole_creator(&self) -> Option<At> {
+        let created = self.absent.1?;
+        self.holders.iter().all(|holder| holder.at <= created).then_some(created)
+    }
+
     fn has_pending(&self, is_end: bool) -> bool {
         self.pending.iter().any(|pending| !pending.is_over && pending.subscribes.is_none() == is_end)
     }

@@ -25,6 +25,15 @@ struct Sent {
     confirmed: Option<At>,
 }
 
+impl Sent {
+    /// Whether a client has sent it before another of its requests. The broker carries out a client's frames in order.
+    fn is_before(&self, client: ClientId, request: At) -> bool {
+        self.publisher == client
+            && self.message.transaction.is_none()
+            && self.at.is_some_and(|at| at < request)
+    }
+}
+
 /// Follows durable subscriptions.
 #[derive(Debug)]
 pub struct DurableSubscriptions {
@@ -178,12 +187,13 @@ impl DurableSubscriptions {
         let (id, message) = (delivery.subscription, delivery.message);
         let Some(number) = self.held.get(&(client, id)).copied() else { return Ok(()) };
         let (known, has_stale) = (&mut self.all[number], self.has_stale);
-        let (absent, last_end) = (known.absent, known.last_end);
+        let (absent, last_end, creator) = (known.absent, known.last_end, known.sole_creator());
         let Some(holder) = known.holder(client, id) else { return Ok(()) };
         if holder.resumes && holder.has_receipt && holder.confirmed.is_none() && last_end < holder.at {
             let text = format!("client {client} got {message}, which was kept, before the RECEIPT");
             return broken("durable", text);
         }
+        let (asked, is_sole_creator) = (holder.at, creator == Some(holder.at));
         if let Some(sent) = self.sent.get(&message) {
             let was_over = holder.confirmed.is_some_and(|confirmed| confirmed < absent.0);
             if was_over && sent.at.is_some_and(|at| at > absent.0) {
@@ -191,7 +201,8 @@ impl DurableSubscriptions {
                 return broken("durable", text);
             }
             let created = absent.1.filter(|created| holder.at >= *created);
-            let is_past = created > sent.confirmed && sent.confirmed.is_some();
+            let is_confirmed_before = created > sent.confirmed && sent.confirmed.is_some();
+            let is_past = is_confirmed_before || (is_sole_creator && sent.is_before(client, asked));
             if is_past && !has_stale && !delivery.retained {
                 let text = format!("client {client} got {message}, sent before durable {number} was created");
                 return broken("durable", text);
