@@ -10,6 +10,7 @@ use super::commits::{Applying, LateOnes, WaitReason};
 use crate::connection::pausing::{Pause, Question};
 use crate::connection::transaction::Operation;
 use crate::connection::transaction::plan::Place;
+use crate::delivery::memory::must_wait_for_memory;
 use crate::door::planted;
 use crate::message::OwnedMessage;
 use crate::message::options::Retain;
@@ -74,7 +75,7 @@ impl Owners<'_> {
         if !matches!(applying.plan.next_place(), Place::Topic { .. }) {
             return None;
         }
-        if self.turn.is_out_of_memory() {
+        if must_wait_for_memory(self.turn, self.connections) {
             return Some(WaitReason::Memory);
         }
         let destination = self.router.destination_of(self.turn, message.destination()).ok()?;

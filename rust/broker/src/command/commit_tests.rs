@@ -319,10 +319,22 @@ fn go_on(fixture: &mut Fixture, key: ConnKey, wait_reason: WaitReason) {
 }
 
 #[test]
-fn a_decided_commit_waits_for_memory() {
-    let mut fixture = fixture();
+fn a_decided_commit_does_not_wait_for_memory_that_nobody_frees() {
+    let mut fixture = Fixture::new(config(|config| config.memory_limit = 1 << 20));
     let key = transaction(&mut fixture, &["/topic/a"]);
-    let wait_reason = make_wait(&mut fixture, key, |fixture| fixture.fill_memory(true));
+    fixture.handle(key, COMMIT);
+    let Some(check @ Job::Check(..)) = fixture.turn.jobs.pop() else { panic!("no check") };
+    fixture.proceed_with(check);
+    fixture.fill_memory(true); // by what waits in queues, or its own next frames
+    fixture.settle();
+    assert_eq!(fixture.sent_to(key), RECEIPT);
+}
+
+#[test]
+fn a_decided_commit_waits_for_memory_that_outboxes_take() {
+    let mut fixture = Fixture::new(config(|config| config.memory_limit = 1 << 20));
+    let key = transaction(&mut fixture, &["/topic/a"]);
+    let wait_reason = make_wait(&mut fixture, key, Fixture::fill_memory_and_an_outbox);
     assert!(matches!(wait_reason, WaitReason::Memory));
     assert_eq!(fixture.turn.counters.messages_in, 0);
     let applying = fixture.commits.held.pop_front().expect("it waits");

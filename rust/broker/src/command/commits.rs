@@ -9,6 +9,7 @@ use crate::connection::pausing::Pause;
 use crate::connection::transaction::plan::Plan;
 use crate::connection::transaction::{Commit, Operation};
 use crate::delivery::Deliveries;
+use crate::delivery::memory::must_wait_for_memory;
 use crate::door::HashMap;
 use crate::ids::{ConnKey, ShardId, SubscriptionKey};
 use crate::mail::peers::Peers;
@@ -74,7 +75,7 @@ pub(crate) struct Applying {
 pub(crate) enum WaitReason {
     /// Its last message to a topic has not reached all recipients.
     FanOut(FanOutKey),
-    /// 95 % of `memory_limit` is held.
+    /// 95 % of `memory_limit` is held, and outboxes here are part of it.
     Memory,
     /// The mailboxes of these shards are over their limit.
     Mailboxes(u64),
@@ -99,7 +100,7 @@ impl WaitReason {
     ) -> bool {
         match self {
             WaitReason::FanOut(fan_out) => deliveries.fan_outs.is_live(fan_out),
-            WaitReason::Memory => turn.is_out_of_memory(),
+            WaitReason::Memory => must_wait_for_memory(turn, connections),
             WaitReason::Mailboxes(shards) => peers.busy.congested & shards != 0,
             WaitReason::LargeFanOut(shards) => peers.holds_large_fan_outs(shards),
             WaitReason::SlowConsumer(retries) => connections.parking.retries(Pause::SlowConsumer) == retries,

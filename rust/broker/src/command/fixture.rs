@@ -21,6 +21,7 @@ use crate::door::sync::Ordering;
 use crate::ids::{ConnKey, ShardId, SubscriptionKey};
 use crate::log::{Level, LogQueue};
 use crate::mail::mailbox::Mail;
+use crate::message::chunk::Kind;
 use crate::queue::mail::{AnswerNote, DiagnosticsNote, HomeNote, Note};
 use crate::queue::notes::Local;
 use crate::requester::Requester;
@@ -292,6 +293,17 @@ impl Fixture {
         let held = if is_full { self.turn.memory_limit() } else { 0 };
         self.turn.totals.memory.store(held, Ordering::Relaxed);
         self.turn.memory.is_short = is_full;
+    }
+
+    /// Fills the memory, some of it by the outbox of another connection.
+    pub fn fill_memory_and_an_outbox(&mut self) {
+        let key = self.client();
+        let base = &mut self.base;
+        if let Some(conn) = base.connections.table.get_mut(key) {
+            let chunks = &mut base.connections.chunks;
+            conn.output.outbox.append(chunks, Kind::Message, |out| out.resize(100_000, b'\n'));
+        }
+        self.fill_memory(true);
     }
 
     /// Ends a connection whose peer has disconnected. Its subscriptions still exist.

@@ -84,13 +84,13 @@ fn a_subscription_begins_and_ends_behind_the_messages_before_it() {
 
 #[test]
 fn a_frame_behind_mail_that_waits_for_memory_is_parked() {
-    let (mut fixture, [key, subscriber]) = with_clients(|_| ());
+    let (mut fixture, [key, subscriber]) = with_clients(|config| config.memory_limit = 1 << 20);
     (0..3000).for_each(|id| _ = fixture.subscribe(subscriber, "/topic/a", &id.to_string(), None));
     fixture.turn.budget = Budget::nearly_over();
     let fan_out = fixture.deliver("/topic/a", "x").expect("it takes turns");
     mail_before(&mut fixture, key);
     fixture.peers.inbound.batches[0].behind = Some(fan_out);
-    fixture.fill_memory(true);
+    fixture.fill_memory_and_an_outbox();
     assert_eq!(fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/b\n\n"), Flow::Parked);
     assert_eq!(fixture.conn(key).wait.pause(), Some(Pause::Mail));
 }

@@ -11,7 +11,6 @@ use crate::connection::pausing::Pause;
 use crate::held;
 use crate::ids::ConnKey;
 use crate::log::Level;
-use crate::mail::peers::Peers;
 use crate::queue::queues::Queues;
 use crate::router::Router;
 use crate::turn::Turn;
@@ -20,17 +19,14 @@ use crate::turn::Turn;
 const OUTBOX_CHECK_MS: u64 = 100;
 /// The share of `memory_limit` from which outboxes are treated as full.
 const OUTBOX_SHARE: u64 = 8;
-/// The share of `memory_limit` that matters when 95 % of it is used; a part of the last 5 %.
+/// The share of `memory_limit` that outboxes may take when 95 % of it is held; a part of the last 5 %.
 const LAST_SHARE: u64 = 32;
 
-/// Whether fan-outs have to wait for memory. They go on if the messages of other shards behind them are part of what takes
-/// it and outboxes here are not: then only they can free it.
-pub(crate) fn must_wait_for_memory(turn: &Turn, connections: &Connections, peers: &Peers) -> bool {
-    if !turn.is_out_of_memory() {
-        return false;
-    }
-    let share = (turn.config.memory_limit / LAST_SHARE / turn.shards as u64) as usize;
-    connections.chunks.held_bytes() >= share || peers.inbound.held_bytes() < share
+/// Whether fan-outs have to wait for memory. While outboxes here hold little, their receivers free what it adds to them, and
+/// nobody may free the rest: queues without consumers, or input that waits for the end of the fan-out.
+pub(crate) fn must_wait_for_memory(turn: &Turn, connections: &Connections) -> bool {
+    let share = turn.config.memory_limit / LAST_SHARE / turn.shards as u64;
+    turn.is_out_of_memory() && connections.chunks.held_bytes() as u64 >= share
 }
 
 impl Deliveries {

@@ -33,11 +33,6 @@ impl Inbounds {
         self.batches.is_empty()
     }
 
-    /// The memory of these batches in bytes; each may also be held by other shards.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.batches.iter().map(|inbound| inbound.batch.held_bytes()).sum()
-    }
-
     /// Whether the next message can be routed: the fan-out of the message before it is complete.
     pub(crate) fn can_go_on(&self, fan_outs: &FanOuts) -> bool {
         let is_free = |first: &Inbound| first.behind.is_none_or(|fan_out| !fan_outs.is_going(fan_out));

@@ -104,7 +104,7 @@ impl Shard {
         !self.connections.refill.is_empty()
             || self.queues.replays.has_work()
             || (self.deliveries.fan_outs.first().is_some()
-                && !must_wait_for_memory(&self.turn, &self.connections, &self.peers))
+                && !must_wait_for_memory(&self.turn, &self.connections))
             || (self.queues.replays.wait_for_memory() && !self.turn.is_out_of_memory())
     }
 

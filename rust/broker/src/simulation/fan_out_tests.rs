@@ -9,7 +9,7 @@ use crate::config::Config;
 
 /// A broker with enough memory for a message of 100 kB to many readers, and clients of its first shard.
 fn small_broker<const CLIENTS: usize>(writers: usize) -> (SimulatedBroker, [Client; CLIENTS]) {
-    let mut broker = broker(Config { writers, memory_limit: 64 << 20, ..Config::default() });
+    let mut broker = broker(Config { writers, memory_limit: 32 << 20, ..Config::default() });
     let clients = [0; CLIENTS].map(|shard| connect(&mut broker, shard));
     (broker, clients)
 }
