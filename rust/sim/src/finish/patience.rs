@@ -16,6 +16,11 @@ const SMALL_MEMORY: u64 = 1 << 20;
 /// No run fills a good part of so much memory.
 const LARGE_MEMORY: u64 = 64 << 20;
 
+/// Whether a SEND was refused that waited for a receiver, or for mail behind one that did.
+fn waits_for_receiver(text: &str) -> bool {
+    ["a receiver's outbox is full", "max_input_queue_size"].iter().any(|reason| text.contains(reason))
+}
+
 impl World {
     /// Lets time pass while some clients do not read. Every SEND is answered meanwhile.
     pub(super) fn outlast_patience(&mut self) -> Result<(), Violation> {
@@ -64,14 +69,9 @@ impl World {
         for (client, had_ended) in self.clients.iter().zip(before) {
             let Some((code, text)) = client.complaint().filter(|_| !had_ended) else { continue };
             let is_stuck = match code {
-                // An ACK behind a SEND waits with it, and the SEND may wait for that ACK.
+                // An ACK behind a SEND waits with it, and the SEND may wait for that ACK. Mail waits behind its fan-out.
                 "E-SLOW-CONSUMER" if acknowledges(client) => false,
-                "E-MEMORY"
-                    if text.contains("a receiver's outbox is full")
-                        && self.clients.iter().any(acknowledges) =>
-                {
-                    false
-                }
+                "E-MEMORY" if waits_for_receiver(text) && self.clients.iter().any(acknowledges) => false,
                 // The store has failed; or frames that wait for something else take that much.
                 "E-MEMORY" if !text.contains("publish_timeout") || text.contains("unfinished") => false,
                 "E-MEMORY" => has_memory || !(is_out_of_memory || text.contains("memory_limit")),
