@@ -315,16 +315,20 @@ impl Pending {
         true
     }
 
-    /// Drops the next message, loaded or not. Returns its record.
+    /// Drops the next message, loaded or not. Returns its record; [`NO_RECORD`] if the message was requested: its record
+    /// ends when the store has answered.
     pub(super) fn drop_next(&mut self) -> Option<RecordId> {
         if let Some(message) = self.pop() {
             return Some(message.record);
         }
-        let stub = self.paged.as_deref_mut()?.take_stub()?;
-        Some(self.drop_stub(stub))
+        let paged = self.paged.as_deref_mut()?;
+        let is_requested = !paged.loading.is_empty();
+        let stub = paged.take_stub()?;
+        let record = self.drop_stub(stub);
+        Some(if is_requested { NO_RECORD } else { record })
     }
 
-    /// Drops any message, delayed ones last. Returns its record.
+    /// Drops any message, delayed ones last. Returns its record as [`Pending::drop_next`] does.
     pub(super) fn drop_any(&mut self) -> Option<RecordId> {
         self.drop_next().or_else(|| self.pop_any().map(|message| message.record))
     }

@@ -3,8 +3,8 @@
 //!
 //! A queue keeps a window of messages loaded at its front ([`Window`]). When it is dispatched, it requests the missing
 //! messages of the window. While the next message is not loaded, the queue waits and others are dispatched; an answer
-//! of the store makes it ready again. Answers for a removed queue or message are dropped: the store was told to forget
-//! the record.
+//! of the store makes it ready again. A requested message may be dropped, alone or with its queue, before or after the
+//! answer comes. Its record is therefore forgotten by the answer, and by nothing else: the answer may have ended it.
 //!
 //! A message whose stub expires is forgotten without being loaded, unless it goes to a dead-letter queue. A message
 //! that the store cannot read is counted as dropped and logged, and later messages are delivered. The store is not told
@@ -162,9 +162,12 @@ impl Home {
         record: RecordId,
         loaded: Result<OwnedMessage, Unreadable>,
     ) {
-        let Some(queue) = self.queues.get_mut(key) else { return };
         let is_unreadable = loaded.is_err();
-        if queue.pending.arrive(seq, loaded.ok()) && is_unreadable {
+        let left = loaded.as_ref().map_or(record, |message| message.record);
+        let Some(queue) = self.queues.get_mut(key) else { return self.store.forget(left) };
+        if !queue.pending.arrive(seq, loaded.ok()) {
+            self.store.forget(left);
+        } else if is_unreadable {
             self.counts.dropped += 1;
             self.effects.push(Effect::Unreadable(key, record));
         }

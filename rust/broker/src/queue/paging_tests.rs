@@ -285,7 +285,7 @@ fn many_loaded_messages_are_taken_in_portions_without_another_event() {
 
 #[test]
 fn what_arrives_for_a_queue_that_is_gone_is_dropped() {
-    for with_damage in [false, true] {
+    for (with_damage, is_dropped_late) in [(false, false), (false, true), (true, false), (true, true)] {
         let before = held::bytes();
         let mut world = World::new();
         let queue = world.home.create(b"/queue/a", QueueKind::Durable { shared: false });
@@ -298,9 +298,15 @@ fn what_arrives_for_a_queue_that_is_gone_is_dropped() {
             world.store.damage(b"5");
         }
         world.home.detach(subscriber(1));
+        if is_dropped_late {
+            world.home.visited = usize::MAX / 2; // others were removed before it
+        }
         world.home.delete(queue);
-        world.home.proceed(usize::MAX);
+        if !is_dropped_late {
+            world.home.proceed(usize::MAX);
+        }
         world.home.take_loaded();
+        world.home.proceed(usize::MAX);
         assert_eq!((world.home.counts.dropped, world.home.requested()), (20 - WINDOW as u64, 0));
         let is_unreadable = |effect: &Effect| matches!(effect, Effect::Unreadable(..));
         assert!(!world.home.effects.iter().any(is_unreadable));
