@@ -21,6 +21,13 @@ impl Actor<'_> {
         let ack = *modes.choose(self.random)?;
         let prefetch = self.random.random_ratio(1, 2).then(|| self.random.random_range(1..8));
         let has_receipt = self.random.random_ratio(7, 8);
+        let percent = self.options.keeping.send_before;
+        if percent > 0 && self.percent(percent) {
+            let destination = self.options.keeping.durables[number].destination.clone();
+            for _ in 0..self.random.random_range(1..=4) {
+                self.send_to(destination.clone(), None, Vec::new());
+            }
+        }
         self.hold(number, dialect, (ack, prefetch), has_receipt)
     }
 

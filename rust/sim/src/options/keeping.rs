@@ -3,7 +3,7 @@
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::one_of;
+use super::{Weights, one_of};
 
 /// How a SUBSCRIBE asks for a durable subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub struct Keeping {
     pub durables: Vec<DurableName>,
     /// How clients ask for them.
     pub dialects: Vec<Dialect>,
+    /// Percentage of requests for them that follow messages of the same client to what they keep.
+    pub send_before: u32,
 }
 
 impl Keeping {
@@ -79,7 +81,33 @@ impl Keeping {
             end: one_of(random, &[0, 1, 3]),
             durables,
             dialects: if dialects.is_empty() { DIALECTS.to_vec() } else { dialects },
+            send_before: 0,
         }
+    }
+
+    /// In some of the runs, what clients send just before they create a durable subscription arrives with the request for
+    /// it, and others at the subscription's home want it, too.
+    pub fn draw_haste(
+        &mut self,
+        seed: u64,
+        writers: &mut usize,
+        topics: &mut Vec<String>,
+        weights: &mut Weights,
+    ) {
+        let random = &mut SmallRng::seed_from_u64(seed ^ 0x5E4D_B4F0);
+        if self.subscribe == 0 || random.random_ratio(3, 4) {
+            return;
+        }
+        // Many names, each of which is created now and then by one client alone.
+        topics.truncate(1);
+        let scopes: Vec<Option<u64>> = self.durables.iter().map(|durable| durable.scope).collect();
+        let durables = scopes.iter().cycle().zip(FIRST_NAME..FIRST_NAME + HASTY_NAMES);
+        self.durables = durables
+            .map(|(scope, name)| DurableName { scope: *scope, name, destination: topics[0].clone() })
+            .collect();
+        (self.send_before, self.subscribe, self.end) = (one_of(random, &[50, 100]), 6, 6);
+        *writers = (*writers).max(2);
+        (weights.subscribe, weights.send) = (weights.subscribe.max(3), weights.send.min(10));
     }
 
     /// The `client-id` of a new connection.
@@ -94,5 +122,7 @@ impl Keeping {
     }
 }
 
+/// The number of durable subscriptions in runs with haste.
+const HASTY_NAMES: u64 = 16;
 /// Names are numbers above those of all other subscriptions, because in one dialect they are ids.
 const FIRST_NAME: u64 = 1_000_000;

@@ -238,6 +238,7 @@ impl Options {
             self.beats = Beats::draw(self.seed, &mut self.config.heartbeat_ms); // rogues ask for heart-beats, too
         }
         limits::draw(self);
+        self.keeping.draw_haste(self.seed, &mut self.config.writers, &mut self.topics, &mut self.weights);
         self.pause_max = self.pause_max.min(self.store.pause_max());
         self.weights.nack = self.weights.nack.max(self.acking.nack);
     }
