@@ -175,11 +175,17 @@ impl Owners<'_> {
         Ok(pause)
     }
 
-    /// Asks every home, including this one, to reserve room, after all checks.
+    /// Asks every home, including this one, to reserve room, after all checks. A wait for room before that counts no
+    /// longer: `publish_timeout` begins again.
     fn ask_homes(&mut self, key: ConnKey) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         conn.wait.passed();
-        let Some(Committing::Deciding(commit)) = &mut conn.committing else { return };
+        if let Some(question) = conn.wait.question() {
+            self.connections.end_wait_for(key, question);
+            self.connections.wait_for(self.turn, key, question);
+        }
+        let committing = self.connections.table.get_mut(key).and_then(|conn| conn.committing.as_mut());
+        let Some(Committing::Deciding(commit)) = committing else { return };
         let reservations = commit.plan.take_reservations();
         commit.asked = reservations.iter().map(|(home, _)| *home).collect();
         commit.waiting = reservations.len();

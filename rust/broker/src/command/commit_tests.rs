@@ -422,6 +422,20 @@ fn a_commit_is_not_checked_before_there_is_memory_for_it() {
 }
 
 #[test]
+fn a_commit_that_got_room_late_has_publish_timeout_for_its_homes() {
+    let (mut fixture, key, [_]) = with_transaction([OTHER]);
+    fixture.fill_memory(true);
+    fixture.send(key, COMMIT);
+    fixture.turn.now_ms = 30_000;
+    fixture.fill_memory(false);
+    fixture.unpark(key);
+    fixture.settle();
+    assert_eq!(fixture.conn(key).wait.bounded_since_ms(), Some(30_000));
+    let requester = asked(&mut fixture);
+    agree(&mut fixture, requester);
+}
+
+#[test]
 fn a_commit_of_a_connection_that_ends_before_the_decision_is_cancelled() {
     let (mut fixture, key, [_]) = with_transaction([OTHER]);
     fixture.send(key, COMMIT);
