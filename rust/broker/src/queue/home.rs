@@ -278,7 +278,7 @@ impl Home {
     pub fn drop_first(&mut self, key: QueueKey) {
         if let Some(queue) = self.queues.get_mut(key) {
             let dropped = queue.pending.drop_next();
-            dropped.into_iter().for_each(|record| self.store.forget(record));
+            dropped.into_iter().for_each(|dropped| self.forget_dropped(dropped));
         }
     }
 

@@ -46,6 +46,21 @@ pub struct Stub {
     pub bytes: u32,
 }
 
+/// A message that was dropped from its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Dropped {
+    /// Its record.
+    pub(super) record: RecordId,
+    /// Whether it was a stub whose message had been requested.
+    pub(super) was_requested: bool,
+}
+
+impl Dropped {
+    fn loaded(message: &OwnedMessage) -> Self {
+        Dropped { record: message.record, was_requested: false }
+    }
+}
+
 /// The part of a line before the newest messages.
 #[derive(Debug, Default)]
 pub struct Paged {
@@ -315,22 +330,20 @@ impl Pending {
         true
     }
 
-    /// Drops the next message, loaded or not. Returns its record; [`NO_RECORD`] if the message was requested: its record
-    /// ends when the store has answered.
-    pub(super) fn drop_next(&mut self) -> Option<RecordId> {
+    /// Drops the next message, loaded or not.
+    pub(super) fn drop_next(&mut self) -> Option<Dropped> {
         if let Some(message) = self.pop() {
-            return Some(message.record);
+            return Some(Dropped::loaded(&message));
         }
         let paged = self.paged.as_deref_mut()?;
-        let is_requested = !paged.loading.is_empty();
+        let was_requested = !paged.loading.is_empty();
         let stub = paged.take_stub()?;
-        let record = self.drop_stub(stub);
-        Some(if is_requested { NO_RECORD } else { record })
+        Some(Dropped { record: self.drop_stub(stub), was_requested })
     }
 
-    /// Drops any message, delayed ones last. Returns its record as [`Pending::drop_next`] does.
-    pub(super) fn drop_any(&mut self) -> Option<RecordId> {
-        self.drop_next().or_else(|| self.pop_any().map(|message| message.record))
+    /// Drops any message, delayed ones last.
+    pub(super) fn drop_any(&mut self) -> Option<Dropped> {
+        self.drop_next().or_else(|| self.pop_any().map(|message| Dropped::loaded(&message)))
     }
 }
 

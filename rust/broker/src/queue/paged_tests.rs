@@ -209,10 +209,10 @@ fn everything_can_be_dropped_with_its_record_and_the_memory_is_given_back() {
     pending.pop();
     assert_eq!(requests(&mut pending), [4]);
     pending.advance(10, 1, &mut Vec::new());
-    let mut dropped: Vec<u64> = std::iter::from_fn(|| pending.drop_any()).collect();
-    dropped.sort_unstable();
-    // The store's answer ends the record of message 4.
-    assert_eq!(dropped, [NO_RECORD, 102, 103, 105, 106, 107, 108, 109]);
+    let mut dropped: Vec<Dropped> = std::iter::from_fn(|| pending.drop_any()).collect();
+    dropped.sort_unstable_by_key(|it| it.record);
+    let expected = |record| Dropped { record, was_requested: record == 104 };
+    assert_eq!(dropped, (102..=109).map(expected).collect::<Vec<_>>());
     assert_eq!((pending.len(), pending.bytes(), pending.next_ms(), pending.is_paged()), (0, 0, None, false));
     assert!(!pending.arrive(4, Some(message(4, 0, 1))), "it comes too late");
     let mut other = line(100);

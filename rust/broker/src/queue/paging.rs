@@ -3,8 +3,8 @@
 //!
 //! A queue keeps a window of messages loaded at its front ([`Window`]). When it is dispatched, it requests the missing
 //! messages of the window. While the next message is not loaded, the queue waits and others are dispatched; an answer
-//! of the store makes it ready again. A requested message may be dropped, alone or with its queue, before or after the
-//! answer comes. Its record is therefore forgotten by the answer, and by nothing else: the answer may have ended it.
+//! of the store makes it ready again. If a requested message is dropped before the answer comes, its answer is ignored. If
+//! its queue is removed, but its turn to be dropped comes after the answer, the answer has ended its record.
 //!
 //! A message whose stub expires is forgotten without being loaded, unless it goes to a dead-letter queue. A message
 //! that the store cannot read is counted as dropped and logged, and later messages are delivered. The store is not told
@@ -14,7 +14,7 @@
 //! last consumer, and messages of a queue with a [`Pick`](super::pick::Pick).
 
 use super::home::Home;
-use super::paged::Window;
+use super::paged::{Dropped, Window};
 use super::types::{Effect, Queue};
 use super::{Owners, QueueKind};
 use crate::collections::spread::{Map, give_back};
@@ -53,8 +53,8 @@ pub(super) struct Paging {
     /// Whether the store can load messages.
     is_on: bool,
     pub(super) window: Window,
-    /// The queue and the place of each message that was requested.
-    requested: Map<RecordId, (QueueKey, u64)>,
+    /// The queue and the place of each message that was requested; `None`: it was dropped meanwhile.
+    requested: Map<RecordId, Option<(QueueKey, u64)>>,
     /// Whether the store may have more answers now.
     has_more: bool,
     /// The slot of the queue that is visited next.
@@ -135,7 +135,7 @@ impl Home {
         }
         while let Some(stub) = queue.pending.load_next(self.paging.window) {
             self.visited += 1;
-            self.paging.requested.insert(stub.record, (key, stub.seq));
+            self.paging.requested.insert(stub.record, Some((key, stub.seq)));
             self.store.load(stub.record);
         }
     }
@@ -148,7 +148,7 @@ impl Home {
                 return give_back(&mut self.paging.requested);
             };
             self.visited += 1;
-            if let Some((key, seq)) = self.paging.requested.remove(&record) {
+            if let Some(Some((key, seq))) = self.paging.requested.remove(&record) {
                 self.arrive(key, seq, record, loaded);
             }
         }
@@ -162,12 +162,11 @@ impl Home {
         record: RecordId,
         loaded: Result<OwnedMessage, Unreadable>,
     ) {
+        let Some(queue) = self.queues.get_mut(key) else {
+            return self.store.forget(loaded.map_or(record, |message| message.record));
+        };
         let is_unreadable = loaded.is_err();
-        let left = loaded.as_ref().map_or(record, |message| message.record);
-        let Some(queue) = self.queues.get_mut(key) else { return self.store.forget(left) };
-        if !queue.pending.arrive(seq, loaded.ok()) {
-            self.store.forget(left);
-        } else if is_unreadable {
+        if queue.pending.arrive(seq, loaded.ok()) && is_unreadable {
             self.counts.dropped += 1;
             self.effects.push(Effect::Unreadable(key, record));
         }
@@ -179,6 +178,15 @@ impl Home {
         } else {
             self.rearm(key);
         }
+    }
+
+    /// Tells the store that a message was dropped from its line.
+    pub(super) fn forget_dropped(&mut self, dropped: Dropped) {
+        if dropped.was_requested {
+            let Some(requested) = self.paging.requested.get_mut(&dropped.record) else { return };
+            *requested = None;
+        }
+        self.store.forget(dropped.record);
     }
 
     /// Replaces the store of a home without messages.

@@ -120,9 +120,9 @@ impl Home {
     }
 
     fn drop_some(&mut self, pending: &mut Pending) {
-        for record in std::iter::from_fn(|| pending.drop_any()).take(AT_ONCE) {
+        for dropped in std::iter::from_fn(|| pending.drop_any()).take(AT_ONCE) {
             self.visited += 1;
-            self.store.forget(record);
+            self.forget_dropped(dropped);
         }
     }
 }
