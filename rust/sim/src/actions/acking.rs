@@ -11,6 +11,7 @@ impl Actor<'_> {
     /// Draws how a subscription acknowledges, and its prefetch if it asks for one.
     pub(super) fn credit(&mut self, destination: &str) -> Option<(AckMode, Option<u64>)> {
         let modes = match is_queue(destination) {
+            true if self.options.timing.is_late => &[AckMode::Client][..],
             true => &[AckMode::Auto, AckMode::Client, AckMode::Individual][..],
             false if self.percent(self.options.acking.percent) => &[AckMode::Client, AckMode::Individual],
             false => return Some((AckMode::Auto, None)),

@@ -7,6 +7,7 @@ mod acking;
 mod beats;
 pub mod disturbances;
 mod keeping;
+mod late;
 mod limits;
 mod pressure;
 mod private;
@@ -239,6 +240,7 @@ impl Options {
         }
         limits::draw(self);
         self.keeping.draw_haste(self.seed, &mut self.config.writers, &mut self.topics, &mut self.weights);
+        late::draw(self);
         self.pause_max = self.pause_max.min(self.store.pause_max());
         self.weights.nack = self.weights.nack.max(self.acking.nack);
     }

@@ -25,6 +25,8 @@ pub struct Timing {
     pub joins: u32,
     /// `ack_timeout`; zero: never.
     pub ack_timeout: Duration,
+    /// Consumers of queues acknowledge cumulatively, and often only the first message.
+    pub is_late: bool,
 }
 
 impl Timing {
@@ -44,6 +46,7 @@ impl Timing {
             rejects: one_of(random, &[0, 0, 10, 50]),
             joins: one_of(random, &[0, 30, 80]),
             ack_timeout: Duration::from_millis(one_of(random, &[0, 0, 30, 300, 3_000])),
+            is_late: false,
         };
         if has_durable_store {
             timing.ack_timeout = Duration::ZERO;

@@ -1,0 +1,50 @@
+//! Acknowledgements of STOMP 1.1 that come after `ack_timeout` has taken the messages back and delivered them again, on
+//! connections that break soon.
+
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+use stompica_broker::config::{Compat, Config, SlowConsumer};
+
+use super::disturbances::Disturbances;
+use super::store::StoreOptions;
+use super::{Keeping, Options, Pace, Private, Tree, Watching, one_of};
+use crate::frames::Version;
+
+/// Makes ACKs late in some of the runs. Nothing but its ACK may end a message there: what an ACK covers without right and
+/// nobody gets is lost.
+pub(super) fn draw(options: &mut Options) {
+    let random = &mut SmallRng::seed_from_u64(options.seed ^ 0x1A7E_AC40);
+    let has_queues = options.config.compat != Compat::Stompica;
+    if options.rogues.pace > 0 || !has_queues || random.random_ratio(5, 6) {
+        return;
+    }
+    let (config, default) = (&mut options.config, Config::default());
+    let timeout = Duration::from_millis(30);
+    (config.ack_timeout_ms, options.timing.ack_timeout) = (timeout.as_millis() as u64, timeout);
+    // New messages overtake those that were taken back.
+    config.redelivery_delay = Duration::from_millis(one_of(random, &[20, 50]));
+    (config.max_deliveries, config.max_destinations) = (10, default.max_destinations);
+    (config.max_queue_length, config.max_queue_bytes) = (u64::MAX, u64::MAX);
+    (config.memory_limit, config.outbox_limit) = (64 << 20, 1 << 20);
+    config.slow_consumer = SlowConsumer::Block(Duration::from_secs(30));
+    let timing = &mut options.timing;
+    (timing.is_late, timing.dead_letters, timing.rejects, timing.exceptions) = (true, 0, 0, 0);
+    (timing.terms, options.expiring, options.body_max) = (0, 0, options.body_max.min(300));
+    (options.tree, options.private, options.watching) =
+        (Tree::default(), Private::default(), Watching::default());
+    (options.versions, options.patterns) = (vec![Version::V11], false);
+    options.topics.clear();
+    options.queues = vec!["/queue/0".to_owned()];
+    options.clients_max = options.clients_max.min(3);
+    options.pause_max = Duration::from_millis(20);
+    options.piece_max = options.piece_max.max(2_000);
+    (options.keeping, options.store) = (Keeping::default(), StoreOptions::default());
+    options.disturbances = Disturbances::default();
+    // A message is read, taken back and delivered again before its ACK comes, and others between.
+    options.pace = Pace { act: 20, arrive: 20, receive: 8, turn: 30, pass: 10 };
+    let weights = &mut options.weights;
+    (weights.send, weights.ack, weights.subscribe, weights.connect) = (20, 4, 1, 1);
+    (weights.stall, weights.reset, weights.nack, weights.unsubscribe) = (2, 1, 0, 0);
+}
