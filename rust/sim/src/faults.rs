@@ -46,6 +46,7 @@ pub const ALL: &[&str] = &[
     "disinterest-of-all",
     "dropped-newest-untold",
     "dropped-notice-lost",
+    "durable-askers-forgotten",
     "durable-backlog-dropped",
     "durable-credit-early",
     "durable-gets-past",
@@ -145,6 +146,7 @@ pub const ALL: &[&str] = &[
     "unread-input-dropped",
     "unwritten-not-returned",
     "wake-up-forgotten",
+    "watch-outlives-subscription",
     "websocket-rest-left",
     "written-credit-lost",
 ];
