@@ -189,7 +189,7 @@ impl Holding {
         let prefetch = subscription.prefetch.unwrap_or(self.prefetch);
         // The last message may exceed the bound in bytes; that of a pattern is divided among shards.
         let before = held.iter().map(|held| held.len).sum::<u64>().saturating_sub(newest.len);
-        let is_exact = !subscription.destination.ends_with(['*', '>', '#']);
+        let is_exact = !subscription.destination.contains(['*', '>', '#']);
         let is_over =
             subscription.terms.window.is_some_and(|window| is_exact && held.len() > 1 && before >= window);
         if is_over || (prefetch > 0 && held.len() as u64 > prefetch) {
