@@ -216,8 +216,12 @@ impl Owners<'_> {
         }
         let newcomer = Newcomer { key: found, without: wire_format.without };
         let is_news = change == InterestChange::Changed;
+        let is_early = full && planted!("full-before-interest");
+        if is_early {
+            self.delivery().change_full_of(found.index, Holdup::Outbox, true);
+        }
         self.announce(key, destination, newcomer, (has_replay, is_news), receipt);
-        if full {
+        if full && !is_early {
             // After the interest: a shard ignores a filter that it does not know.
             self.delivery().change_full_of(found.index, Holdup::Outbox, true);
         }

