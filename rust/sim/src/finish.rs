@@ -17,6 +17,8 @@ mod patience;
 
 /// Turns after which a broker without events that is not idle counts as spinning.
 const TURNS_MAX: usize = 20_000;
+/// So much the broker can write to each connection, before somebody reads.
+pub(crate) const BUFFER_BYTES: usize = 64 << 10;
 /// The number of clients that consume what is left in the end, at most.
 const ATTEMPTS_MAX: usize = 30;
 
@@ -30,7 +32,7 @@ impl World {
         self.note(|| "faults end".to_owned());
         for client in &mut self.clients {
             client.is_stalled = false;
-            client.wire.set_buffer(64 << 10);
+            client.wire.set_buffer(BUFFER_BYTES);
         }
         self.act_as_each(|actor| actor.consume_own())?;
         self.end_disturbances();
@@ -100,11 +102,10 @@ impl World {
         let mut idle_for = Duration::ZERO;
         while idle_for < Duration::from_secs(60) {
             let before = self.summary.events;
-            let held_bytes = self.broker.snapshot().held_bytes;
-            let complaints = self.complaints();
+            let (complaints, obstacles) = (self.complaints(), self.obstacles());
             self.run_until_idle()?;
             if idle_for > Duration::ZERO {
-                self.check_complaints(&complaints, held_bytes)?;
+                self.check_complaints(&complaints, obstacles)?;
             }
             if self.summary.events != before {
                 idle_for = Duration::ZERO;

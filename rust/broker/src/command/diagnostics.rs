@@ -55,15 +55,6 @@ impl Owners<'_> {
     ) -> Result<Flow, ProtocolError> {
         self.require_local(key)?;
         let query = query(text)?;
-        if self
-            .connections
-            .table
-            .get(key)
-            .is_some_and(|conn| conn.output.outbox.bytes() >= self.turn.config.outbox_limit)
-        {
-            let text = "answers to DIAG are not read";
-            return Err(ProtocolError::new(Code::SlowConsumer, text));
-        }
         let receipt = frame.header(header::RECEIPT).map(|id| id.as_ref().into());
         Ok(self.diag().ask_for(key, query, Purpose::Frame(receipt)))
     }

@@ -233,3 +233,40 @@ fn an_outbox_of_few_large_frames_is_counted_with_few_visits() {
     assert!(broker.snapshot().held_bytes > 1 << 20, "the reader's outbox is full");
     assert!(visits < 1000, "{visits} visits");
 }
+
+#[test]
+fn a_client_that_reads_no_answers_is_not_read_until_it_is_cut_off() {
+    const LIMIT: usize = 64 << 10;
+    for writers in [1, 2] {
+        let mut broker = broker(Config { writers, outbox_limit: LIMIT, ..Config::default() });
+        let mut client = connect(&mut broker, 0);
+        client.send("DIAG\n\nshards\0".repeat(10_000).as_bytes());
+        broker.run_until_idle();
+        let connections = broker.threads[0].shard.connections.table.iter();
+        let waiting: usize = connections.map(|(_, conn)| conn.output.outbox.bytes()).sum();
+        // A turn answers what it has read, as far as its budget allows.
+        assert!((LIMIT..2 * LIMIT).contains(&waiting), "{waiting} bytes of answers wait");
+        for _ in 0..6 {
+            broker.advance_ms(1000);
+            broker.run_until_idle();
+        }
+        exchange(&mut broker, &mut client);
+        let last = client.received_frames().last().unwrap_or_default();
+        assert!(last.starts_with("ERROR") && last.contains("E-SLOW-CONSUMER"), "{last}");
+        assert!(client.is_closed());
+    }
+}
+
+#[test]
+fn a_client_that_reads_gets_answers_behind_messages_that_fill_its_outbox() {
+    for writers in [1, 2] {
+        let mut broker = broker(Config { writers, outbox_limit: 1000, ..Config::default() });
+        let (mut reader, mut publisher) = (connect(&mut broker, 0), connect(&mut broker, 0));
+        reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+        broker.run_until_idle();
+        publisher.send(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(2000)).as_bytes());
+        reader.send(b"DIAG\n\nsession-size\0");
+        exchange(&mut broker, &mut reader);
+        assert_eq!((messages(&reader), received(&reader, "DIAG"), reader.is_closed()), (1, 1, false));
+    }
+}

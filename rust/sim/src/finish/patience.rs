@@ -5,6 +5,7 @@ use std::time::Duration;
 use stompica_broker::config::SlowConsumer;
 use stompica_broker::simulated::outside;
 
+use super::BUFFER_BYTES;
 use crate::client::{Client, Phase};
 use crate::events::{AckMode, Request, Violation, is_topic};
 use crate::world::World;
@@ -16,9 +17,37 @@ const SMALL_MEMORY: u64 = 1 << 20;
 /// No run fills a good part of so much memory.
 const LARGE_MEMORY: u64 = 64 << 20;
 
-/// Whether a SEND was refused that waited for a receiver, or for mail behind one that did.
-fn waits_for_receiver(text: &str) -> bool {
-    ["a receiver's outbox is full", "max_input_queue_size"].iter().any(|reason| text.contains(reason))
+/// What may still be in a client's way when all clients read, as seen while the broker was idle.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Obstacles {
+    /// The `memory_limit`, and how much of it is used.
+    limit: u64,
+    held_bytes: i64,
+    /// A rogue that does not read takes no more bytes, or messages wait for ACKs, which may wait behind a SEND.
+    receivers: bool,
+}
+
+impl Obstacles {
+    /// Whether the broker may end a client with this ERROR. `acknowledges`: messages for itself may wait for its ACKs.
+    fn allow(self, code: &str, text: &str, acknowledges: bool) -> bool {
+        // Less holds only a few messages.
+        let has_memory = self.limit >= SMALL_MEMORY && self.held_bytes < self.limit as i64 / 4;
+        // From 95 % of the limit on, fan-outs stop. Then outboxes and mailboxes stay full because of memory.
+        let is_out_of_memory = self.held_bytes >= self.limit as i64 / 100 * 95;
+        let reasons = [
+            ("memory_limit", !has_memory),
+            ("a receiver's outbox is full", self.receivers),
+            ("max_input_queue_size", self.receivers), // mail waits behind a message for a receiver
+            ("unfinished", true),                     // frames that wait for something else
+        ];
+        match code {
+            "E-SLOW-CONSUMER" => acknowledges || self.limit < LARGE_MEMORY,
+            // Without a wait, the store has failed, or another check is about it.
+            "E-MEMORY" if !text.contains("publish_timeout") || is_out_of_memory => true,
+            "E-MEMORY" => reasons.iter().any(|(reason, is_there)| *is_there && text.contains(reason)),
+            _ => true,
+        }
+    }
 }
 
 impl World {
@@ -28,7 +57,7 @@ impl World {
         self.clients
             .iter()
             .filter(|client| !client.is_stalled)
-            .for_each(|client| client.wire.set_buffer(64 << 10));
+            .for_each(|client| client.wire.set_buffer(BUFFER_BYTES));
         self.widen_reading_rogues();
         self.run_until_idle()?;
         let is_asking = |world: &World, at: usize| {
@@ -58,31 +87,24 @@ impl World {
         self.clients.iter().map(|client| client.complaint().is_some()).collect()
     }
 
-    /// No connection ends for what was in its way, if nothing was while the broker was idle with so many held bytes:
-    /// `before` are those that had ended then.
-    pub(super) fn check_complaints(&self, before: &[bool], held_bytes: i64) -> Result<(), Violation> {
-        let limit = self.options.config.memory_limit;
-        // Less holds only a few messages.
-        let has_memory = limit >= SMALL_MEMORY && held_bytes < limit as i64 / 4;
-        // From 95 % of the limit on, fan-outs stop. Then outboxes and mailboxes stay full because of memory.
-        let is_out_of_memory = held_bytes >= limit as i64 / 100 * 95;
+    /// What is in the way of clients now.
+    pub(super) fn obstacles(&self) -> Obstacles {
+        Obstacles {
+            limit: self.options.config.memory_limit,
+            held_bytes: self.broker.snapshot().held_bytes,
+            receivers: self.crowd.has_full(BUFFER_BYTES) || self.clients.iter().any(acknowledges),
+        }
+    }
+
+    /// No connection ends for what was in its way, if nothing was while the broker was idle: `before` are those that had
+    /// ended then.
+    pub(super) fn check_complaints(&self, before: &[bool], obstacles: Obstacles) -> Result<(), Violation> {
         for (client, had_ended) in self.clients.iter().zip(before) {
             let Some((code, text)) = client.complaint().filter(|_| !had_ended) else { continue };
-            let is_stuck = match code {
-                // An ACK behind a SEND waits with it, and the SEND may wait for that ACK. Mail waits behind its fan-out.
-                "E-SLOW-CONSUMER" if acknowledges(client) => false,
-                "E-MEMORY" if waits_for_receiver(text) && self.clients.iter().any(acknowledges) => false,
-                // The store has failed; or frames that wait for something else take that much.
-                "E-MEMORY" if !text.contains("publish_timeout") || text.contains("unfinished") => false,
-                "E-MEMORY" => has_memory || !(is_out_of_memory || text.contains("memory_limit")),
-                "E-SLOW-CONSUMER" => limit >= LARGE_MEMORY,
-                _ => false,
-            };
-            if is_stuck {
+            if !obstacles.allow(code, text, acknowledges(client)) {
                 let id = client.id;
-                let text = format!(
-                    "client {id} got {code} when nothing was in its way, and {held_bytes} of {limit} bytes were held: {text}"
-                );
+                let text =
+                    format!("client {id} got {code} when nothing was in its way, {obstacles:?}: {text}");
                 return Err(Violation { checker: "liveness", text });
             }
         }
@@ -115,4 +137,37 @@ fn acknowledges(client: &Client) -> bool {
     let current = client.subscriptions.values().map(|held| &held.subscription);
     let mut all = current.chain(client.ended.values().map(|(subscription, _)| subscription));
     all.any(|it| it.ack != AckMode::Auto && it.durable.is_none() && is_topic(&it.destination))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: &str = "a SEND was held for publish_timeout=1000 ms: a receiver's outbox is full";
+    const NEAR: &str = "a SEND was held for publish_timeout=1000 ms: memory_limit is near";
+
+    /// Much memory is there, and nobody is in the way.
+    fn nothing() -> Obstacles {
+        Obstacles { limit: LARGE_MEMORY, held_bytes: 1000, receivers: false }
+    }
+
+    #[test]
+    fn a_client_may_be_ended_for_what_is_in_its_way() {
+        let receivers = Obstacles { receivers: true, ..nothing() };
+        let (used, full) = (LARGE_MEMORY as i64 / 2, LARGE_MEMORY as i64);
+        let [used, full] = [used, full].map(|held_bytes| Obstacles { held_bytes, ..nothing() });
+        assert!(receivers.allow("E-MEMORY", FULL, false) && full.allow("E-MEMORY", FULL, false));
+        assert!(used.allow("E-MEMORY", NEAR, false) && full.allow("E-MEMORY", NEAR, false));
+        assert!(nothing().allow("E-SLOW-CONSUMER", "", true));
+        assert!(nothing().allow("E-QUEUE-FULL", "", false));
+    }
+
+    #[test]
+    fn a_client_may_not_be_ended_for_what_is_not_there() {
+        let receivers = Obstacles { receivers: true, ..nothing() };
+        let used = Obstacles { held_bytes: LARGE_MEMORY as i64 / 2, ..nothing() };
+        assert!(!nothing().allow("E-MEMORY", FULL, true) && !used.allow("E-MEMORY", FULL, true));
+        assert!(!nothing().allow("E-MEMORY", NEAR, true) && !receivers.allow("E-MEMORY", NEAR, true));
+        assert!(!receivers.allow("E-SLOW-CONSUMER", "", false));
+    }
 }

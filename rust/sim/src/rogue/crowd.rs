@@ -8,6 +8,7 @@ use stompica_broker::simulated::outside;
 use super::act::{Act, Reads, Rogue, Stage};
 use super::deeds::Deed;
 use crate::events::{ClientId, Violation};
+use crate::finish::BUFFER_BYTES;
 use crate::world::World;
 
 /// The number of the first rogue: others have lower ones.
@@ -23,6 +24,11 @@ impl Crowd {
     fn some(&self, random: &mut SmallRng, is_meant: impl Fn(&Rogue) -> bool) -> Option<usize> {
         let all: Vec<usize> = (0..self.rogues.len()).filter(|at| is_meant(&self.rogues[*at])).collect();
         all.choose(random).copied()
+    }
+
+    /// Whether a rogue takes no more bytes, if its buffer has this size.
+    pub(crate) fn has_full(&self, buffer_bytes: usize) -> bool {
+        self.rogues.iter().any(|rogue| rogue.wire.receivable() >= buffer_bytes)
     }
 
     fn open(&self) -> usize {
@@ -99,14 +105,14 @@ impl World {
     /// Lets those rogues that read take much at a time: a small buffer would need a turn of the broker for each few bytes.
     pub(crate) fn widen_reading_rogues(&mut self) {
         let reading = self.crowd.rogues.iter().filter(|rogue| rogue.reads == Reads::Everything);
-        reading.for_each(|rogue| rogue.wire.set_buffer(64 << 10));
+        reading.for_each(|rogue| rogue.wire.set_buffer(BUFFER_BYTES));
     }
 
     /// When faults end: rogues whose connections would stay for ever leave. The others are to be ended by the broker.
     pub(crate) fn end_rogues(&mut self) -> Result<(), Violation> {
         self.end_bystanders();
         for rogue in &mut self.crowd.rogues {
-            rogue.wire.set_buffer(64 << 10);
+            rogue.wire.set_buffer(BUFFER_BYTES);
             match rogue.stage {
                 Stage::Fresh | Stage::LoggedIn if rogue.id % 2 == 0 || rogue.reads == Reads::Never => {
                     rogue.vanish(|wire| wire.reset());
