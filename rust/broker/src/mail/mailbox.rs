@@ -35,6 +35,8 @@ pub struct Accepted {
     pub id: u64,
     /// It was accepted only to be told that `max_connections` is reached.
     pub refused: bool,
+    /// The time at which it was accepted. The turn in which its shard adopts it may have begun before that.
+    pub accepted_ms: u64,
 }
 
 /// Mail to a shard, from another shard or from the handle.

@@ -130,7 +130,7 @@ impl Shard {
 
     /// Adds an accepted connection.
     pub(super) fn adopt(&mut self, accepted: Accepted) {
-        let Accepted { stream, peer, id, refused } = accepted;
+        let Accepted { stream, peer, id, refused, accepted_ms } = accepted;
         self.turn.budget.read(0);
         let socket = Socket::plain(stream, self.turn.now_ms);
         let key = self.connections.table.insert(Conn::new(socket, peer, id, refused, self.turn.now_ms));
@@ -139,6 +139,11 @@ impl Shard {
             return self.connections.drop_connection(&mut self.turn, key, &error.to_string());
         }
         self.turn.counters.accepted += 1;
+        // `login_timeout` counts from accept, however long this shard was busy.
+        conn.life.since_ms = accepted_ms.min(self.turn.now_ms);
+        if conn.next_deadline(&self.turn) <= self.turn.now_ms {
+            self.connections.queue_for_reading(key); // its CONNECT may have come in time
+        }
         self.connections.log(&self.turn, Level::Debug, key, || "accepted".to_owned());
         // The poll also reports data that came before the registration.
         self.connections.rearm(&mut self.turn, key);

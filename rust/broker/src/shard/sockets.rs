@@ -71,7 +71,7 @@ impl Shard {
             // Otherwise a small frame would wait for the acknowledgement of the one before. If the socket is closed
             // already, a read will report it.
             _ = stream.set_nodelay(true);
-            let accepted = Accepted { stream, peer, id, refused };
+            let accepted = Accepted { stream, peer, id, refused, accepted_ms: self.turn.now_ms };
             if refused {
                 self.turn.counters.refused += 1;
                 self.adopt(accepted);

@@ -68,6 +68,7 @@ use std::time::Duration;
 use mio::{Events, Poll, Waker};
 
 use crate::config::Config;
+use crate::door::Instant;
 use crate::held;
 use crate::ids::ShardId;
 use crate::log::{Level, LogQueue};
@@ -140,7 +141,8 @@ impl SimulatedBroker {
         self.shared.totals.connections.fetch_add(1, Ordering::Relaxed);
         let stream = mio::net::TcpStream::from_std(TcpStream::from(OwnedFd::from(server)));
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let accepted = Accepted { stream, peer, id: self.accepted, refused: false };
+        let accepted =
+            Accepted { stream, peer, id: self.accepted, refused: false, accepted_ms: self.clock_ms() };
         self.shared.mailboxes[shard].post(&mut vec![Mail::Accepted(accepted)]);
         Ok(client)
     }
@@ -179,6 +181,11 @@ impl SimulatedBroker {
 
     fn activity(&self) -> u64 {
         self.threads.iter().map(|thread| thread.shard.activity()).sum()
+    }
+
+    fn clock_ms(&self) -> u64 {
+        let clock = &self.shared.clock;
+        clock.ms_at(Instant::now(), clock.ahead_ms())
     }
 
     /// Advances the clock.

@@ -31,6 +31,22 @@ fn a_session_across_two_shards_leaves_nothing_behind() {
     assert_eq!(left, Snapshot { message_bytes, held_bytes, timers, ..Snapshot::default() });
 }
 
+#[test]
+fn login_timeout_counts_from_accept_although_the_shard_was_busy() {
+    let mut broker = broker(Config { writers: 2, ..Config::default() });
+    let timeout_ms = broker.threads[0].shard.turn.config.login_timeout.as_millis() as u64;
+    let mut silent = Client::new(broker.connect(1).expect("sockets"));
+    let mut in_time = connecting(&mut broker, 1);
+    broker.advance_ms(timeout_ms);
+    broker.run_until_idle();
+    for client in [&mut silent, &mut in_time] {
+        client.read(usize::MAX);
+    }
+    let told = |client: &Client| client.received_frames().map(str::to_owned).collect::<Vec<_>>();
+    assert!(told(&silent)[0].contains("E-LOGIN-TIMEOUT"), "{:?}", told(&silent));
+    assert!(told(&in_time)[0].starts_with("CONNECTED"), "{:?}", told(&in_time));
+}
+
 /// A client with `count` subscriptions to topics that no other client has.
 fn subscriber(broker: &mut SimulatedBroker, number: usize, count: usize, ack: &str) -> Client {
     let mut client = connecting(broker, 0);
