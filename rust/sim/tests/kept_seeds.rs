@@ -25,6 +25,11 @@ const MISTAKES: [(u64, u64, &str); 7] = [
     (9_858_294, 2000, "shards divide the window in bytes of a pattern whose wildcard is not at its end"),
     (9_873_883, 2000, "shards did not know yet that many names were gone"),
     (9_703_701, 2000, "a SEND waits for a rogue that does not read until it is cut off"),
+    (
+        9_502_716,
+        2000,
+        "a rogue without CONNECT took bytes of its ERROR before it was counted as one that stalls",
+    ),
 ];
 
 #[test]

@@ -130,6 +130,21 @@ fn a_timeout_comes_neither_early_nor_late() {
 }
 
 #[test]
+fn who_has_sent_no_connect_and_takes_the_error_slowly_is_kept_longer() {
+    let since = Some(Duration::ZERO);
+    let Deed::Breaks(wrong) = misdeed(vec![Ending::Error("E-LOGIN-TIMEOUT")], 10) else {
+        panic!("a misdeed")
+    };
+    let with = |taken: &[u64], released: u64| {
+        let taken = taken.iter().map(|second| (*second, Deed::Takes)).collect::<Vec<_>>();
+        let stalls = (20, Deed::Breaks(Misdeed { since, ..wrong.clone() }));
+        is_right(&[&taken[..], &[stalls, (20, Deed::Arrives), (released, Deed::Released)]].concat())
+    };
+    assert!(with(&[], 23) && !with(&[], 24));
+    assert!(with(&[14, 19], 32) && !with(&[14, 19], 33), "each byte that it takes gives it more time");
+}
+
+#[test]
 fn a_frame_that_arrives_late_may_be_timed_out_before_a_misdeed() {
     let with = |encoded: u64, heard: u64| {
         is_right(&[

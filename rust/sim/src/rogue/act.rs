@@ -355,7 +355,7 @@ impl Rogue {
             if bytes.is_empty() {
                 break;
             }
-            if len == 0 && self.stage == Stage::Doomed {
+            if len == 0 && matches!(self.stage, Stage::Fresh | Stage::Doomed) {
                 self.tell(Deed::Takes);
             }
             len += bytes.len();

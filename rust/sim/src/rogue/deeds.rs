@@ -77,7 +77,7 @@ pub enum Deed {
     Arrives,
     /// It has ended its side in order, and goes on reading; a Close frame that comes has this code.
     Leaves(u16),
-    /// It has taken bytes after its misdeed.
+    /// It has taken bytes after its misdeed, or before CONNECT, whose absence may become its misdeed.
     Takes,
     /// It has received something.
     Hears(Heard),
