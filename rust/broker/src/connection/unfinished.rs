@@ -19,7 +19,7 @@ use stompica_proto::error::Code;
 use super::conn::Conn;
 use super::deadline::millis;
 use super::input::offender_in;
-use super::pausing::Pause;
+use super::pausing::{Pause, Question};
 use super::{Connections, READ_BYTES};
 use crate::door::planted;
 use crate::door::sync::{AtomicI64, Ordering};
@@ -321,11 +321,12 @@ impl Connections {
     }
 
     /// Connections to refuse because the absolute limit is exceeded: the largest ones, with the bytes that each
-    /// keeps.
+    /// keeps. Who waits for the answer to a query gets it first: it needs only turns, and the ERROR would overtake it.
     fn largest(&self) -> Vec<(ConnKey, usize)> {
         let turn = self.unfinished.turn.map(|turn| turn.key);
         let harmless = self.unfinished.harmless();
-        let may = |key, conn: &Conn| Some(key) != turn && conn.kept_bytes() as i64 > harmless;
+        let asks = |conn: &Conn| matches!(conn.wait.question(), Some(Question::Query(_)));
+        let may = |key, conn: &Conn| Some(key) != turn && !asks(conn) && conn.kept_bytes() as i64 > harmless;
         self.largest_of(self.unfinished.excess(), may)
     }
 
@@ -477,5 +478,23 @@ mod tests {
         connections.unfinished.turn = None;
         connections.check_unfinished(&mut turn);
         assert!(ended(&connections).contains(&keys[2]) && connections.input_bytes < 1 << 20);
+    }
+
+    #[test]
+    fn who_waits_for_the_answer_to_a_query_is_not_refused_before_it_comes() {
+        let ((mut connections, keys), mut turn) = (connections(2), limited(6 << 20));
+        turn.now_ms = 1;
+        arrives(&mut connections, &turn, keys[0], 3 << 20, 1);
+        connections.wait_for(&mut turn, keys[0], Question::Query(7));
+        arrives(&mut connections, &turn, keys[1], 2 << 20, 1);
+        let has_ended = |connections: &Connections, key| {
+            connections.table.get(key).is_none_or(|conn: &Conn| conn.life.ending)
+        };
+        connections.check_unfinished(&mut turn);
+        assert!(!has_ended(&connections, keys[0]) && has_ended(&connections, keys[1]));
+        connections.go_on_after(&mut turn, keys[0], Question::Query(7));
+        turn.now_ms += CHECK_MS;
+        connections.check_unfinished(&mut turn);
+        assert!(has_ended(&connections, keys[0]));
     }
 }
