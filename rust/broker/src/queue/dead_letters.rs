@@ -17,9 +17,11 @@ impl Home {
         }
     }
 
-    /// Sends a message to its dead-letter queue. Its old record is kept until it has one there.
+    /// Sends a message to its dead-letter queue, or drops it if it can have none. Its old record is kept until it has one
+    /// there.
     pub(super) fn dead_letter(&mut self, message: OwnedMessage, reason: &str) {
-        match message.as_dead_letter(reason) {
+        let dead = if self.rules.has_dead_letters() { message.as_dead_letter(reason) } else { None };
+        match dead {
             Some(mut dead) => {
                 dead.record = message.record;
                 if planted!("dead-letter-twice")

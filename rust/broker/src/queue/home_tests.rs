@@ -19,6 +19,7 @@ use stompica_proto::encode::Message;
 
 use super::*;
 use crate::collections::keyed::Key;
+use crate::config::Compat;
 use crate::held;
 use crate::ids::NO_RECORD;
 use crate::ids::ShardId;
@@ -266,4 +267,22 @@ fn a_store_forgets_each_message_once_however_the_message_ends() {
         (7, (1..=7).collect()),
         "two dead letters, but the sixth was not to be kept"
     );
+}
+
+#[test]
+fn what_fails_is_dropped_where_there_are_no_queues_for_dead_letters() {
+    let ledger = Ledger::default();
+    let config = Config { max_deliveries: 1, compat: Compat::Stompica, ..Config::default() };
+    let mut home = Home::new(&config, crate::door::HashState::default(), Box::new(ledger.clone()));
+    let queue = home.create(b"durable", QueueKind::Durable { shared: false });
+    home.attach(queue, subscriber(1), messages(1));
+    let mut message = message("/topic/a", 1, 1);
+    message.persistent = true;
+    home.enqueue(queue, message);
+    home.dispatch(10);
+    let failed = take_deliveries(&mut home).remove(0);
+    let why = GivenBack::Failed { deliveries_max: 9, delay_ms: 0, credit: Credit::default() };
+    home.give_back(failed.queue, failed.consumer, failed.message, why);
+    assert!(!home.effects.iter().any(|effect| matches!(effect, Effect::DeadLetter(_))));
+    assert_eq!((home.counts.dropped, home.counts.dead_lettered, ledger.calls()), (1, 0, (1, vec![1])));
 }

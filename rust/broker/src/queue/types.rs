@@ -374,6 +374,11 @@ impl Rules {
         }
     }
 
+    /// Whether there are dead-letter queues: `compat=stompica` has no `/queue/` kind.
+    pub(super) fn has_dead_letters(&self) -> bool {
+        self.compat == Compat::None
+    }
+
     pub(super) fn parse<'a>(&self, pattern: &'a [u8]) -> Result<Option<Pattern<'a>>, ProtocolError> {
         Pattern::parse(pattern, self.wildcards, self.compat)
     }

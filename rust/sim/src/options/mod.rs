@@ -21,7 +21,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
-use stompica_broker::config::{Config, Ids, SlowConsumer};
+use stompica_broker::config::{Compat, Config, Ids, SlowConsumer};
 
 pub use self::acking::Acking;
 pub use self::beats::{Beats, Pulse};
@@ -258,13 +258,14 @@ impl Options {
         }
     }
 
-    /// Whether a limit may refuse dead letters, which are dropped then: their queue is full, or cannot be created.
+    /// Whether dead letters may be dropped: their queue is full, cannot be created, or does not exist in this broker.
     #[must_use]
     pub fn may_refuse_dead_letters(&self) -> bool {
         let config = &self.config;
         config.max_queue_length < u64::MAX
             || config.max_queue_bytes < u64::MAX
             || config.max_destinations < limits::DESTINATIONS_MANY
+            || config.compat == Compat::Stompica
     }
 
     /// The rules of patterns.
