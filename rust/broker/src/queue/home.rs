@@ -269,6 +269,8 @@ impl Home {
             self.counts.dequeued += progress.settled;
             if queue.is_idle() {
                 self.became_idle(progress.queue);
+            } else if queue.in_flight == 0 && queue.is_special {
+                self.mark_ready(progress.queue); // it may load its next message although memory is full
             }
         }
         self.add_credit(progress.consumer, progress.credit);

@@ -47,7 +47,7 @@ enum Step {
     Mail(usize),
     Room(usize, u8, bool),
     Sweep(usize, usize),
-    PageOut(usize),
+    PageOut(usize, bool),
     Load(usize),
     Rest,
 }
@@ -77,7 +77,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..3_usize, 0..homes::SHARDS, any::<bool>())
             .prop_map(|(home, shard, is_there)| Step::Room(home, shard, is_there)),
         5 => (0..3_usize, 1..4_usize).prop_map(|(home, count)| Step::Sweep(home, count)),
-        4 => (0..3_usize).prop_map(Step::PageOut),
+        4 => (0..3_usize, any::<bool>()).prop_map(|(home, is_full)| Step::PageOut(home, is_full)),
         6 => (0..3_usize).prop_map(Step::Load),
         5 => Just(Step::Rest),
     ]
@@ -233,10 +233,10 @@ impl World {
             Step::Mail(home) => self.pump(home % homes, 3),
             Step::Room(home, shard, is_there) => self.room(home % homes, shard, is_there),
             Step::Sweep(home, count) => self.homes[home % homes].proceed(count),
-            Step::PageOut(home) if self.store.pages() => self.homes[home % homes].page_out(),
+            Step::PageOut(home, is_full) if self.store.pages() => self.page_out(home % homes, is_full),
             Step::Load(home) => self.homes[home % homes].take_loaded(),
             Step::Rest => self.rest(),
-            Step::Release { .. } | Step::Write(_) | Step::Delete(_) | Step::PageOut(_) => {}
+            Step::Release { .. } | Step::Write(_) | Step::Delete(_) | Step::PageOut(..) => {}
         }
         (0..homes).for_each(|home| self.run_effects(home));
         self.check();

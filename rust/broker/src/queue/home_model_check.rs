@@ -7,6 +7,7 @@ impl World {
     pub(super) fn rest(&mut self) {
         for home in 0..self.homes.len() {
             (0..homes::SHARDS).for_each(|shard| self.room(home, shard, true));
+            self.homes[home].note_full(false);
         }
         loop {
             for home in 0..self.homes.len() {

@@ -52,6 +52,12 @@ impl ModelStore {
 }
 
 impl World {
+    /// Pages out from a home while memory is short, or full.
+    pub(super) fn page_out(&mut self, home: usize, is_full: bool) {
+        self.homes[home].note_full(is_full);
+        self.homes[home].page_out();
+    }
+
     /// Loads all messages that a home may load now. Returns whether there were any.
     pub(super) fn load_all(&mut self, home: usize) -> bool {
         let keys: Vec<QueueKey> = self.lines.keys().filter(|at| at.0 == home).map(|at| at.1).collect();

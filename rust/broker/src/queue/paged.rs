@@ -256,13 +256,13 @@ impl Pending {
         taken
     }
 
-    /// Removes and returns the next stub whose message is to be requested now.
+    /// Removes and returns the next stub whose message is to be requested now. Even without a window, one that has expired is.
     pub(super) fn load_next(&mut self, window: Window) -> Option<Stub> {
         let paged = self.paged.as_deref_mut()?;
         let loading = paged.loading.len();
         let stub = match paged.stubs.front() {
             _ if !paged.expired.is_empty() => {
-                let is_free = loading < window.messages && paged.loading_bytes < window.bytes;
+                let is_free = loading < window.messages.max(1) && paged.loading_bytes < window.bytes;
                 is_free.then(|| paged.expired.pop_front())?
             }
             Some(first) => {

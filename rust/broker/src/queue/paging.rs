@@ -6,6 +6,9 @@
 //! of the store makes it ready again. If a requested message is dropped before the answer comes, its answer is ignored. If
 //! its queue is removed, but its turn to be dropped comes after the answer, the answer has ended its record.
 //!
+//! Messages in flight stay in memory, too. At 95 % of `memory_limit` a queue therefore requests one message at a time,
+//! when none of its messages is in flight; and one that has expired.
+//!
 //! A message whose stub expires is forgotten without being loaded, unless it goes to a dead-letter queue. A message
 //! that the store cannot read is counted as dropped and logged, and later messages are delivered. The store is not told
 //! to forget its record.
@@ -53,6 +56,8 @@ pub(super) struct Paging {
     /// Whether the store can load messages.
     is_on: bool,
     pub(super) window: Window,
+    /// Nothing is to be loaded ahead, because memory is full.
+    is_full: bool,
     /// The queue and the place of each message that was requested; `None`: it was dropped meanwhile.
     requested: Map<RecordId, Option<(QueueKey, u64)>>,
     /// Whether the store may have more answers now.
@@ -133,10 +138,21 @@ impl Home {
                 self.store.forget(record);
             }
         }
-        while let Some(stub) = queue.pending.load_next(self.paging.window) {
+        let mut window = self.paging.window;
+        if self.paging.is_full {
+            window.messages = usize::from(queue.in_flight == 0);
+        }
+        while let Some(stub) = queue.pending.load_next(window) {
             self.visited += 1;
             self.paging.requested.insert(stub.record, Some((key, stub.seq)));
             self.store.load(stub.record);
+        }
+    }
+
+    /// Notes whether memory is full. Once it is not any more, all queues load ahead again.
+    pub(super) fn note_full(&mut self, is_full: bool) {
+        if std::mem::replace(&mut self.paging.is_full, is_full) && !is_full {
+            self.sweep_all();
         }
     }
 
@@ -231,6 +247,8 @@ impl Owners<'_> {
     }
 
     fn page(&mut self) {
+        let is_full = self.turn.is_out_of_memory();
+        self.queues.home.note_full(is_full);
         self.queues.home.take_loaded();
         if self.turn.memory.is_paging {
             self.queues.home.page_out();

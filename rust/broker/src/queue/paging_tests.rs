@@ -173,6 +173,31 @@ fn a_long_queue_occupies_the_memory_of_its_window_and_its_stubs() {
 }
 
 #[test]
+fn while_memory_is_full_a_queue_loads_one_message_when_none_is_in_flight() {
+    let (mut world, queue) = with_paged_out(20);
+    world.home.attach(queue, subscriber(1), credit(100));
+    world.home.note_full(true);
+    let first = world.dispatch();
+    assert_eq!((first.len(), world.home.requested()), (WINDOW, 0), "those that stayed in memory");
+    first.iter().for_each(|delivery| world.settle(delivery));
+    for expected in WINDOW..WINDOW + 3 {
+        assert!(world.dispatch().is_empty());
+        assert_eq!(world.home.requested(), 1);
+        world.home.take_loaded();
+        let next = world.dispatch();
+        assert_eq!((bodies(&next), world.home.requested()), (vec![expected], 0));
+        world.settle(&next[0]);
+    }
+    world.dispatch();
+    world.home.take_loaded();
+    let held = world.dispatch();
+    assert_eq!((held.len(), world.home.requested()), (1, 0), "nothing is loaded ahead");
+    world.home.note_full(false);
+    world.home.proceed(usize::MAX);
+    assert_eq!(world.consume().len(), 20 - WINDOW - 4);
+}
+
+#[test]
 fn a_loaded_message_is_the_one_that_was_paged_out() {
     let mut world = World::new();
     let queue = world.home.create(b"/queue/a", QueueKind::Work);

@@ -75,7 +75,7 @@ impl Home {
                 self.match_patterns(key);
             }
             self.release_unmatched(key);
-            if self.picks {
+            if self.picks || self.queues.get(key).is_some_and(|queue| queue.pending.is_paged()) {
                 self.mark_ready(key);
             }
             self.rearm(key);
