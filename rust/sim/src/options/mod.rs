@@ -25,7 +25,7 @@ use stompica_broker::config::{Compat, Config, Ids, SlowConsumer};
 
 pub use self::acking::Acking;
 pub use self::beats::{Beats, Pulse};
-use self::disturbances::{Disturbance, Disturbances, Ending};
+use self::disturbances::{Disturbance, Disturbances};
 pub use self::keeping::{Dialect, DurableName, Keeping};
 pub use self::private::Private;
 use self::store::StoreOptions;
@@ -250,9 +250,6 @@ impl Options {
             return; // rogues count on times and answers that disturbances change
         }
         self.disturbances = Disturbances::draw(self.seed, &mut self.config, self.clients_max);
-        if self.keeping.subscribe > 0 && self.disturbances.ending == Some(Ending::Stop) {
-            self.disturbances.ending = None; // a stop loses requests for durable subscriptions (seed 121): see the guide
-        }
         if self.disturbances.kinds.contains(&Disturbance::WallClock) {
             self.timing.odd_expiries = 0; // `expires` means the wall clock
         }
