@@ -195,12 +195,12 @@ impl Owners<'_> {
             || planted!("durable-gets-past")
     }
 
-    /// Whether a message of a topic has to wait for room in an outbox.
+    /// Whether a message of a topic has to wait for room in an outbox. Unless `slow_consumer` blocks, only messages of queues do.
     fn is_blocked(&mut self, conn: u32) -> bool {
         let blocks = self.blocks();
         let limit = self.turn.config.outbox_limit;
         let conn = self.connections.table.member_mut(conn);
-        conn.output.deferred.is_some() || (blocks && conn.output.outbox.bytes() >= limit)
+        blocks && (conn.output.deferred.is_some() || conn.output.outbox.bytes() >= limit)
     }
 
     /// Defers the copy of a fan-out's message for one subscription.

@@ -317,6 +317,26 @@ fn a_message_for_a_full_outbox_is_deferred_and_requeued_with_its_subscription() 
 }
 
 #[test]
+fn a_fan_out_does_not_wait_behind_messages_of_queues_where_slow_consumers_lose_messages() {
+    let config = Config { outbox_limit: 64, slow_consumer: SlowConsumer::DropNewest, ..Config::default() };
+    let (mut fixture, conn, _) = with_consumer(Fixture::new(config), NO_ROOM, AckMode::Client);
+    fixture.enqueue("/queue/a", &["a", "b", "c"]);
+    let other = fixture.connect(NO_ROOM);
+    for (conn, id) in [(conn, "1"), (other, "2")] {
+        fixture.subscribe(conn, "/t", id, None);
+    }
+    let is_deferred = |fixture: &Fixture| {
+        fixture.connections.table.get(conn).is_some_and(|it| it.output.deferred.is_some())
+    };
+    assert!(is_deferred(&fixture));
+    fixture.deliver("/t", &"x".repeat(1 << 20));
+    assert!(
+        is_deferred(&fixture) && !fixture.connections.has_deferred(conn),
+        "smaller ones would overtake it"
+    );
+}
+
+#[test]
 fn a_subscription_with_a_private_queue_gets_messages_within_its_credit() {
     let mut fixture = with_large_outboxes();
     let conn = fixture.connect(ROOM);
