@@ -17,7 +17,7 @@ fn kept_seeds_find_nothing() {
 }
 
 /// Seeds in which the simulator has blamed the broker by mistake.
-const MISTAKES: [(u64, u64, &str); 9] = [
+const MISTAKES: [(u64, u64, &str); 10] = [
     (9_210_134, 2000, "a rogue that read much through a buffer of 64 bytes kept the broker busy"),
     (9_220_971, 2000, "a late NACK of STOMP 1.1 refused the next delivery"),
     (9_227_673, 2000, "a late NACK of STOMP 1.1 began the next delay early"),
@@ -27,6 +27,7 @@ const MISTAKES: [(u64, u64, &str); 9] = [
     (9_703_701, 2000, "a SEND waits for a rogue that does not read until it is cut off"),
     (9_502_716, 2000, "a rogue took bytes of its ERROR before its missing CONNECT was a misdeed"),
     (10_232_339, 2000, "a frame that never ends announced more than message_bytes_max"),
+    (10_603_386, 2000, "a late NACK of STOMP 1.1 refused the next delivery before that one's own NACK"),
 ];
 
 #[test]

@@ -163,8 +163,8 @@ impl Redelivery {
         let failures = before.iter().filter(|(at, seen)| **at < last && sure(seen)).count() as u64 + 1;
         let delay = self.delay(previous.key, failures);
         let ended = [self.ended.get(&previous.key), self.left.get(&previous.key.0)];
-        let refused_at = previous.refusal.map(|refusal| refusal.at).or_else(|| self.late_refusal(&before));
-        let refused = refused_at.map(|at| at + delay);
+        let own = previous.refusal.map(|refusal| refusal.at);
+        let refused = own.into_iter().chain(self.late_refusal(&before)).min().map(|at| at + delay);
         let late = self.timeout.map(|timeout| previous.encoded_from + timeout + delay);
         let earliest = ended.into_iter().flatten().copied().chain(refused).chain(late).min();
         if earliest.is_none_or(|earliest| written.at + PRECISION < earliest) {
