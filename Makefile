@@ -56,12 +56,15 @@ loom:
 
 # The real broker in a simulated world, ten seconds of new seeds; docs/simulator.md. make sim SEED=1 repeats one.
 sim:
-	cd rust/sim && SEED=$(SEED) SEEDS=$(SEEDS) EVENTS=$(EVENTS) ONLY=$(ONLY) FAULT=$(FAULT) SECONDS=$(SECONDS) \
-	  CORES=$(CORES) SHRINK=$(SHRINK) cargo run --release --quiet --locked
+	cd rust/sim && SEED='$(SEED)' SEEDS='$(SEEDS)' EVENTS='$(EVENTS)' ONLY='$(ONLY)' FAULT='$(FAULT)' \
+	  SECONDS='$(SECONDS)' CORES='$(CORES)' SHRINK='$(SHRINK)' cargo run --release --quiet --locked
 
-# Searches every planted fault, and writes the seeds needed into rust/sim/README.md.
+# Searches every planted fault, and writes the seeds needed into rust/sim/README.md. make sim-faults FAULTS=credit-twice
+# searches one and writes nothing.
+FAULTS ?= all
 sim-faults:
-	cd rust/sim && FAULTS=all cargo run --release --quiet --locked
+	cd rust/sim && FAULTS='$(FAULTS)' SEEDS='$(SEEDS)' EVENTS='$(EVENTS)' CORES='$(CORES)' \
+	  cargo run --release --quiet --locked
 
 # The load generator, which the tests of the harness run.
 loadgen:

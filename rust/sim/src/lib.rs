@@ -25,5 +25,6 @@ mod rest;
 pub mod rogue;
 pub mod shrink;
 pub mod store;
+pub mod variables;
 pub mod websocket;
 pub mod world;

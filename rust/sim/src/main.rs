@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `SEED` | the first seed | a new one, from the clock |
 //! | `SEEDS` | how many | 1 if `SEED` is given, else no limit |
-//! | `SECONDS` | begin no seed after this time | 10 |
+//! | `SECONDS` | begin no seed after this time; a single seed has no limit | 10 |
 //! | `EVENTS` | steps of each seed before faults end | 2000 |
 //! | `ONLY` | the name of the only checker whose findings count | all |
 //! | `CORES` | how many seeds run side by side | one for each core |
@@ -12,8 +12,9 @@
 //! | `FAULT` | a planted fault to switch on | none |
 //! | `FAULTS` | planted faults to search, with commas, in `SEEDS` seeds of each series; `all` writes the table to `README.md` | none |
 //!
-//! A single seed prints its options. A failure prints the seed, the commit, the broken promise and a trace from which all
-//! steps are removed that it does not need, and ends with status 1.
+//! A single seed prints its options. A failure prints a trace from which all steps are removed that it does not need, the
+//! broken promise, the seed and the commit. The exit status is 1 after a failure, or if a fault was not found, and 2 after
+//! a wrong value.
 
 use std::num::NonZero;
 use std::process::{Command, ExitCode};
@@ -25,72 +26,80 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use stompica_sim::faults::{self, Search};
 use stompica_sim::options::Options;
 use stompica_sim::shrink::shrink;
+use stompica_sim::variables::{Sought, Variables};
 use stompica_sim::world::{Failure, World};
 
 /// Lines of a trace that are shown.
 const SHOWN_LINES: usize = 200;
 
-fn text(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|text| !text.is_empty())
-}
-
-/// A variable that is a number.
-fn number(name: &str) -> Option<u64> {
-    let text = text(name)?;
-    let number = text.parse();
-    if number.is_err() {
-        eprintln!("{name}={text}: a whole number is expected");
-        std::process::exit(2);
-    }
-    number.ok()
-}
-
 fn main() -> ExitCode {
+    let variables = match Variables::read(|name| std::env::var(name).ok()) {
+        Ok(variables) => variables,
+        Err(line) => {
+            eprintln!("{line}");
+            return ExitCode::from(2);
+        }
+    };
     std::panic::set_hook(Box::new(|_| ())); // a panic is a finding like others, and is shown as such
-    let steps = number("EVENTS").unwrap_or(2000);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
-    let (first, is_chosen) = (number("SEED").unwrap_or(now), number("SEED").is_some());
-    let count = number("SEEDS").unwrap_or(if is_chosen { 1 } else { u64::MAX });
-    let limit = number("SECONDS").map_or(Duration::from_secs(10), Duration::from_secs);
-    let (only, fault) = (text("ONLY"), text("FAULT"));
-    let all_cores = number("CORES").map_or_else(cores, |cores| cores.max(1) as usize);
-    if let Some(names) = text("FAULTS") {
-        let seeds_max = number("SEEDS").unwrap_or(faults::SEEDS_MAX);
-        return search_faults(&names, Search { steps, seeds_max, cores: all_cores });
+    let steps = variables.events;
+    let all_cores = variables.cores.map_or_else(cores, |cores| cores as usize);
+    if let Some(sought) = &variables.faults {
+        let seeds_max = variables.seeds.unwrap_or(faults::SEEDS_MAX);
+        return search_faults(sought, Search { steps, seeds_max, cores: all_cores });
     }
-    let plan =
-        Plan { first, count, limit: if count == 1 { Duration::MAX } else { limit }, steps, only, fault };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
+    let first = variables.seed.unwrap_or(now);
+    let count = variables.seeds.unwrap_or(if variables.seed.is_some() { 1 } else { u64::MAX });
+    let limit = if count == 1 { Duration::MAX } else { Duration::from_secs(variables.seconds) };
+    let plan = Plan { first, count, limit, steps, only: variables.only, fault: variables.fault };
     if count == 1 {
         println!("{:#?}", plan.options(first));
     }
-    let cores = all_cores.min(count as usize);
+    let cores = all_cores.min(usize::try_from(count).unwrap_or(usize::MAX));
     let began = Instant::now();
-    let (seeds, events, failure) = plan.run(cores);
-    if let Some(failure) = failure {
-        report(&failure, &plan.options(failure.seed));
+    let outcome = plan.run(cores);
+    if let Some(failure) = outcome.failure {
+        report(&failure, &plan.options(failure.seed), Duration::from_secs(variables.shrink));
         return ExitCode::FAILURE;
     }
     let seconds = began.elapsed().as_secs_f64();
+    let found = plan.only.map_or("nothing found".to_owned(), |only| {
+        format!(
+            "nothing found by {only}; other checkers ended {} {}",
+            outcome.others,
+            counted(outcome.others, "run")
+        )
+    });
     println!(
-        "{seeds} seeds from {first}: nothing found; {events} events of clients in {seconds:.1} s, {:.0} a second on each of \
-         {cores} cores",
-        events as f64 / seconds / cores as f64
+        "{} {} from {first}: {found}; {} events of clients in {seconds:.1} s on {cores} {}, {:.0} a second on each",
+        outcome.seeds,
+        counted(outcome.seeds, "seed"),
+        outcome.events,
+        counted(cores as u64, "core"),
+        outcome.events as f64 / seconds / cores as f64
     );
     ExitCode::SUCCESS
+}
+
+/// A noun behind this number.
+fn counted(number: u64, noun: &str) -> String {
+    if number == 1 { noun.to_owned() } else { format!("{noun}s") }
 }
 
 /// The lines of the README between which the table of planted faults is.
 const TABLE_MARKS: [&str; 2] = ["<!-- planted faults: begin -->\n", "<!-- planted faults: end -->\n"];
 
 /// Searches planted faults, and prints or writes the table.
-fn search_faults(names: &str, search: Search) -> ExitCode {
-    let is_all = names == "all";
-    let is_meant = |fault: &str| is_all || names.split(',').any(|name| name == fault);
-    let faults: Vec<&str> = faults::ALL.iter().copied().filter(|fault| is_meant(fault)).collect();
+fn search_faults(sought: &Sought, search: Search) -> ExitCode {
     let began = Instant::now();
-    let rows = search.run(&faults, |seeds, rows| {
+    let rows = search.run(sought.names(), |seeds, rows| {
         let missing: Vec<&str> = rows.iter().filter(|row| !row.is_found()).map(|row| row.fault).collect();
-        eprintln!("{seeds} seeds, {:.0} s; not yet: {}", began.elapsed().as_secs_f64(), missing.join(", "));
+        let state = if missing.is_empty() {
+            "all found".to_owned()
+        } else {
+            format!("not yet found: {}", missing.join(", "))
+        };
+        eprintln!("{seeds} seeds of each series, {:.0} s; {state}", began.elapsed().as_secs_f64());
     });
     let lines: Vec<String> = rows.iter().map(|row| row.line(search.seeds_max)).collect();
     let found = rows.iter().filter(|row| row.is_found()).count();
@@ -102,8 +111,9 @@ fn search_faults(names: &str, search: Search) -> ExitCode {
         lines.join("\n")
     );
     print!("{table}");
-    println!("{:.0} s on {} cores", began.elapsed().as_secs_f64(), search.cores);
-    if is_all {
+    let cores = counted(search.cores as u64, "core");
+    println!("{:.0} s on {} {cores}", began.elapsed().as_secs_f64(), search.cores);
+    if *sought == Sought::All {
         let text = std::fs::read_to_string("README.md").unwrap_or_default();
         let parts = text
             .split_once(TABLE_MARKS[0])
@@ -131,20 +141,30 @@ struct Plan {
     count: u64,
     limit: Duration,
     steps: u64,
-    only: Option<String>,
-    fault: Option<String>,
+    only: Option<&'static str>,
+    fault: Option<&'static str>,
+}
+
+/// What seeds have shown.
+struct Outcome {
+    seeds: u64,
+    /// Runs that ended with a finding of a checker that does not count.
+    others: u64,
+    events: u64,
+    /// That of the lowest seed.
+    failure: Option<Box<Failure>>,
 }
 
 impl Plan {
     fn options(&self, seed: u64) -> Options {
-        Options { fault: self.fault.clone(), ..Options::new(seed, self.steps) }
+        Options { fault: self.fault.map(str::to_owned), ..Options::new(seed, self.steps) }
     }
 
-    /// Runs seeds on so many threads until one fails. Returns the numbers of seeds and of events, and the failure with the
-    /// lowest seed.
-    fn run(&self, cores: usize) -> (u64, u64, Option<Box<Failure>>) {
+    /// Runs seeds on so many threads until one fails.
+    fn run(&self, cores: usize) -> Outcome {
         let began = Instant::now();
-        let (next, events, has_failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        let (next, has_failed) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (events, others) = (AtomicU64::new(0), AtomicU64::new(0));
         let failures: Mutex<Vec<Box<Failure>>> = Mutex::default();
         let work = || {
             while !has_failed.load(Ordering::Relaxed) && began.elapsed() < self.limit {
@@ -154,25 +174,27 @@ impl Plan {
                 }
                 match World::new(self.options(self.first.wrapping_add(at))).run(|_| true) {
                     Ok(summary) => _ = events.fetch_add(summary.events, Ordering::Relaxed),
-                    Err(failure)
-                        if self.only.as_ref().is_none_or(|only| only == failure.violation.checker) =>
-                    {
+                    Err(failure) if self.only.is_none_or(|only| only == failure.violation.checker) => {
                         has_failed.store(true, Ordering::Relaxed);
                         failures.lock().expect("no thread panics while it pushes").push(failure);
                     }
-                    Err(_) => {}
+                    Err(_) => _ = others.fetch_add(1, Ordering::Relaxed),
                 }
             }
         };
         thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(work))));
         let failures = failures.into_inner().expect("no thread panics while it pushes");
-        let least = failures.into_iter().min_by_key(|failure| failure.seed);
-        (next.into_inner().min(self.count), events.into_inner(), least)
+        Outcome {
+            seeds: next.into_inner().min(self.count),
+            others: others.into_inner(),
+            events: events.into_inner(),
+            failure: failures.into_iter().min_by_key(|failure| failure.seed),
+        }
     }
 }
 
-fn report(failure: &Failure, options: &Options) {
-    let limit = Duration::from_secs(number("SHRINK").unwrap_or(20));
+/// Shows a failure, after so much time for cutting down its trace.
+fn report(failure: &Failure, options: &Options, limit: Duration) {
     eprintln!("{}: {}; cutting down the trace …", failure.violation.checker, failure.violation.text);
     let (kept, least) = shrink(failure, options, limit);
     let trace = &least.trace;

@@ -255,7 +255,10 @@ impl World {
         let mut events = Vec::new();
         let received = self.clients[at].receive(bytes_max, &mut events);
         if matches!(received, Ok(len) if len > 0) {
-            self.note(|| format!("{at} receive {bytes_max}"));
+            self.note(|| match bytes_max {
+                usize::MAX => format!("{at} receive all"),
+                _ => format!("{at} receive {bytes_max}"),
+            });
         }
         self.tell(events)?;
         self.check_refusal(at)?;

@@ -48,7 +48,41 @@ pub trait Checker {
     fn see(&mut self, event: &Event, now: Duration) -> Result<(), Violation>;
 }
 
-/// All checkers.
+/// The names of all checkers, of those outside this folder, too.
+pub const NAMES: &[&str] = &[
+    "accounting",
+    "acking",
+    "beats",
+    "bounds",
+    "bystanders",
+    "connections",
+    "content",
+    "drain",
+    "durability",
+    "durable",
+    "expiry",
+    "farewell",
+    "gaps",
+    "holding",
+    "identity",
+    "limits",
+    "liveness",
+    "loss",
+    "matching",
+    "memory",
+    "order",
+    "panic",
+    "private",
+    "protocol",
+    "redelivery",
+    "rogues",
+    "starvation",
+    "store",
+    "transactions",
+    "watching",
+];
+
+/// The checkers that follow events.
 #[must_use]
 pub fn all(options: &Options) -> Vec<Box<dyn Checker>> {
     vec![
