@@ -1,22 +1,21 @@
 //! Tests of the delivery layer alone: without a poll, and with test doubles as sockets.
 
-use std::hash::BuildHasher as _;
+#[path = "admission_tests.rs"]
+mod admission_tests;
+#[path = "receive_tests.rs"]
+mod receive_tests;
+
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use stompica_proto::session::AckMode;
 
-use super::admission::{LARGE_BODY, Load};
 use super::fixture::{Fixture, OTHER, OWN, message};
-use super::returning::Fate;
 use super::*;
 use crate::config::{Config, SlowConsumer};
 use crate::connection::pausing::{Pause, Question};
-use crate::ids::{ConnKey, Subscriber, SubscriptionKey};
+use crate::ids::{ConnKey, SubscriptionKey};
 use crate::mail::inbound::Inbound;
 use crate::mail::mailbox::Batch;
-use crate::queue::allowance::Allowance;
-use crate::queue::consumer_state::{Retries, SharedCredit};
 use crate::queue::mail::{AnswerNote, Note};
 use crate::queue::notes::Local;
 use crate::requester::AnswerTo;
@@ -239,84 +238,6 @@ fn a_message_to_very_many_groups_takes_several_turns() {
 }
 
 #[test]
-fn with_ack_auto_a_message_is_settled_once_the_socket_has_taken_it() {
-    let (mut fixture, conn, _) = with_consumer(with_large_outboxes(), NO_ROOM, AckMode::Auto);
-    fixture.enqueue("/queue/a", &["a", "b"]);
-    assert!(fixture.write(conn, NO_ROOM).is_empty());
-    assert_eq!(fixture.queues.home.counts.dequeued, 0);
-    assert_eq!(fixture.write(conn, ROOM), ["a", "b"]);
-    assert_eq!((fixture.queues.home.counts.dequeued, fixture.waiting("/queue/a")), (2, 0));
-}
-
-#[test]
-fn an_unacknowledged_message_is_in_flight_until_it_is_settled_or_requeued() {
-    let (mut fixture, conn, key) = with_consumer(with_large_outboxes(), ROOM, AckMode::ClientIndividual);
-    fixture.enqueue("/queue/a", &["a", "b"]);
-    assert_eq!(fixture.write(conn, ROOM), ["a", "b"]);
-    let consumer = fixture.queues.consumers.get_mut(key).expect("a consumer");
-    assert_eq!((consumer.number, consumer.unacked.len()), (2, 2));
-    let (first, second) = (consumer.unacked.take(1).expect("held"), consumer.unacked.take(2).expect("held"));
-    let retries = Retries::of(consumer);
-    fixture.owners().settle_one(key, &first);
-    assert_eq!((fixture.queues.home.counts.dequeued, fixture.waiting("/queue/a")), (1, 0));
-    fixture.owners().give_back_failed(key, retries, [second].into_iter().collect());
-    assert_eq!((fixture.queues.home.counts.dequeued, fixture.waiting("/queue/a")), (1, 1));
-}
-
-#[test]
-fn a_delivery_for_an_ended_subscription_is_requeued() {
-    let (mut fixture, _, key) = with_consumer(with_large_outboxes(), ROOM, AckMode::Client);
-    let queue = fixture.queue("/queue/a");
-    fixture.queues.home.enqueue(queue, OwnedMessage::new(&message(b"/queue/a", b"a")));
-    fixture.queues.home.dispatch(1);
-    fixture.unsubscribe(key);
-    for effect in std::mem::take(&mut fixture.queues.home.effects) {
-        if let Effect::Deliver(delivery) = effect {
-            fixture.owners().carry_out(delivery);
-        }
-    }
-    assert_eq!((fixture.waiting("/queue/a"), fixture.turn.counters.deliveries), (1, 0));
-}
-
-#[test]
-fn only_unwritten_deliveries_are_requeued() {
-    let (mut fixture, conn, key) = with_consumer(with_large_outboxes(), ROOM, AckMode::Auto);
-    fixture.enqueue("/queue/a", &["a"]);
-    assert_eq!(fixture.write(conn, ROOM), ["a"]);
-    fixture.enqueue("/queue/a", &["b", "c"]);
-    fixture.queues.home.detach(Subscriber { shard: OWN, key });
-    let mut pending = fixture.connections.table.get_mut(conn).and_then(|conn| conn.pending_writes.take());
-    fixture.owners().give_back_unwritten(pending.as_mut().expect("two pending writes"), None);
-    assert_eq!((fixture.waiting("/queue/a"), fixture.queues.home.counts.dequeued), (2, 1));
-}
-
-#[test]
-fn very_many_deliveries_are_requeued_over_several_turns() {
-    let (mut fixture, _, key) = with_consumer(with_large_outboxes(), NO_ROOM, AckMode::Client);
-    fixture.enqueue("/queue/a", &["a"; 300]);
-    let held = std::mem::take(&mut fixture.queues.consumers.get_mut(key).expect("a consumer").unacked);
-    assert_eq!(held.len(), 300);
-    fixture.queues.home.detach(Subscriber { shard: OWN, key });
-    fixture.owners().return_deliveries(Fate::GiveBack, held);
-    assert_eq!(fixture.waiting("/queue/a"), 0, "later");
-    fixture.owners().proceed_with_returning();
-    assert_eq!(fixture.waiting("/queue/a"), 300);
-    assert!(fixture.deliveries.returning.is_empty());
-}
-
-#[test]
-fn a_message_for_a_full_outbox_is_deferred_and_requeued_with_its_subscription() {
-    let (mut fixture, conn, key) = with_consumer(with_small_outboxes(), NO_ROOM, AckMode::Client);
-    fixture.enqueue("/queue/a", &["a", "b", "c"]);
-    let deferred = fixture.connections.table.get(conn).and_then(|conn| conn.output.deferred.as_ref());
-    assert!(deferred.is_some_and(|deferred| deferred.len() == 2));
-    assert!(!fixture.connections.has_deferred(conn), "its publishers do not wait");
-    fixture.queues.home.detach(Subscriber { shard: OWN, key });
-    fixture.owners().forget_deferred_of(conn, key);
-    assert_eq!(fixture.waiting("/queue/a"), 2);
-}
-
-#[test]
 fn a_fan_out_does_not_wait_behind_messages_of_queues_where_slow_consumers_lose_messages() {
     let config = Config { outbox_limit: 64, slow_consumer: SlowConsumer::DropNewest, ..Config::default() };
     let (mut fixture, conn, _) = with_consumer(Fixture::new(config), NO_ROOM, AckMode::Client);
@@ -337,21 +258,6 @@ fn a_fan_out_does_not_wait_behind_messages_of_queues_where_slow_consumers_lose_m
 }
 
 #[test]
-fn a_subscription_with_a_private_queue_gets_messages_within_its_credit() {
-    let mut fixture = with_large_outboxes();
-    let conn = fixture.connect(ROOM);
-    let queue = fixture.queues.home.create(b"/t", crate::queue::QueueKind::Private);
-    let key = fixture.subscribe(conn, "/t", "0", Some(queue));
-    ["a", "b"].iter().for_each(|body| assert_eq!(fixture.deliver("/t", body), None));
-    assert_eq!(fixture.write(conn, ROOM), ["a"]);
-    let consumer = fixture.queues.consumers.get_mut(key).expect("a consumer");
-    let taken = consumer.unacked.take(1).expect("held");
-    fixture.owners().settle_one(key, &taken);
-    fixture.dispatch();
-    assert_eq!(fixture.write(conn, ROOM), ["b"]);
-}
-
-#[test]
 fn a_subscription_whose_queue_grows_stops_publishers_while_memory_is_short() {
     let mut fixture = with_large_outboxes();
     let conn = fixture.connect(ROOM);
@@ -365,27 +271,6 @@ fn a_subscription_whose_queue_grows_stops_publishers_while_memory_is_short() {
     fixture.turn.memory.is_short = false;
     fixture.owners().check_growing_queues();
     assert_eq!(fixture.told_full(), [("/t".to_owned(), false)]);
-}
-
-#[test]
-fn homes_that_request_the_credit_of_a_pattern_get_it_in_turn() {
-    let (mut fixture, _, key) = with_consumer(with_large_outboxes(), ROOM, AckMode::Client);
-    let consumer = fixture.queues.consumers.get_mut(key).expect("a consumer");
-    consumer.shared_credit = Some(SharedCredit { available: 3, ..SharedCredit::default() });
-    fixture.owners().credit_requested(OTHER, key, key);
-    let granted = |fixture: &mut Fixture| -> Vec<i64> {
-        let told: Vec<Note> = fixture.notes.take_outgoing().flat_map(|(_, list)| list).collect();
-        let grants = told.iter().filter_map(|note| match note {
-            Note::Home(HomeNote::CreditGrant(_, messages)) => Some(*messages),
-            _ => None,
-        });
-        grants.collect()
-    };
-    assert_eq!(granted(&mut fixture), [3]);
-    fixture.owners().credit_requested(OTHER, key, key);
-    assert!(granted(&mut fixture).is_empty(), "nothing is left");
-    fixture.owners().credit_returned(key, 2);
-    assert_eq!(granted(&mut fixture), [2]);
 }
 
 #[test]
@@ -411,144 +296,6 @@ fn the_memory_of_a_shard_is_counted_in_the_total() {
     fixture.deliver("/t", &"x".repeat(10_000));
     fixture.owners().count_memory();
     assert!(fixture.turn.held_bytes() - before >= 10_000);
-}
-
-/// A shard that holds this many bytes of a limit of 1000.
-fn holding(bytes: i64) -> Fixture {
-    let mut fixture = Fixture::new(Config { memory_limit: 1000, ..Config::default() });
-    hold(&mut fixture, bytes);
-    fixture
-}
-
-fn hold(fixture: &mut Fixture, bytes: i64) {
-    fixture.turn.totals.memory.store(bytes, Ordering::Relaxed);
-    fixture.owners().check_memory();
-}
-
-/// The reason why a small SEND of a connection has to wait, if there is one.
-fn pause(fixture: &mut Fixture, conn: ConnKey, name: &str, shards: u64) -> Option<Pause> {
-    let mut destination = fixture.router.destination(name.as_bytes()).expect("a destination");
-    destination.home = if shards == 0 { OWN } else { OTHER };
-    let load = Load {
-        name: name.as_bytes(),
-        destination,
-        shards,
-        fan_out_size: 0,
-        is_full: false,
-        bytes: 1,
-        kept: false,
-    };
-    fixture.owners().pause_for(conn, &load)
-}
-
-#[test]
-fn a_send_waits_for_full_outboxes_mailboxes_and_memory() {
-    let mut fixture = with_large_outboxes();
-    let conn = fixture.connect(ROOM);
-    let destination = fixture.router.destination(b"/t").expect("a topic");
-    let load =
-        Load { name: b"/t", destination, shards: 2, fan_out_size: 1, is_full: true, bytes: 1, kept: false };
-    fixture.peers.busy.congested = 2;
-    fixture.peers.busy.saturated = 2;
-    assert_eq!(fixture.owners().pause_for(conn, &load), Some(Pause::Mailbox));
-    fixture.peers.busy.congested = 1;
-    assert_eq!(fixture.owners().pause_for(conn, &load), Some(Pause::LargeFanOut));
-    let load = Load { fan_out_size: 0, ..load };
-    assert_eq!(fixture.owners().pause_for(conn, &load), Some(Pause::SlowConsumer));
-    let load = Load { is_full: false, ..load };
-    assert_eq!(fixture.owners().pause_for(conn, &load), None);
-}
-
-/// The short check before [`Owners::pause_for`] must not admit a SEND that has to wait.
-#[test]
-fn a_send_that_has_to_wait_for_any_reason_is_not_admitted_by_the_short_check() {
-    for reasons in 0..1_u32 << 6 {
-        let is = |bit: u32| reasons & 1 << bit != 0;
-        let mut fixture = if is(5) { holding(800) } else { with_large_outboxes() };
-        let conn = fixture.connect(ROOM);
-        let destination = fixture.router.destination(b"/queue/a").expect("a queue");
-        fixture.peers.busy.congested = if is(0) { 2 } else { 1 };
-        fixture.peers.busy.saturated = if is(1) { 2 } else { 1 };
-        let (fan_out_size, is_full) = (usize::from(is(2)), is(3));
-        let bytes = if is(4) { LARGE_BODY } else { LARGE_BODY - 1 };
-        let load =
-            Load { name: b"/queue/a", destination, shards: 2, fan_out_size, is_full, bytes, kept: false };
-        let is_admitted = load.is_admitted(&fixture.turn, &fixture.peers);
-        let pause = fixture.owners().pause_for(conn, &load);
-        assert!(!is_admitted || pause.is_none(), "{reasons:06b}: {pause:?}");
-        let is_plain = reasons & !0b100 == 0; // the size of a fan-out matters only to saturated shards
-        assert_eq!(is_admitted, is_plain, "{reasons:06b}: most SENDs are admitted at once, others are not");
-    }
-}
-
-#[test]
-fn while_memory_is_short_only_messages_that_would_be_kept_wait() {
-    let mut fixture = holding(800);
-    let (conn, consumer) = (fixture.connect(ROOM), fixture.connect(ROOM));
-    fixture.queue("/queue/kept");
-    fixture.consume(consumer, "/queue/read", AckMode::Client);
-    fixture.subscribe(consumer, "/t", "1", None);
-    assert_eq!(pause(&mut fixture, conn, "/queue/kept", 0), Some(Pause::Kept));
-    assert_eq!(pause(&mut fixture, conn, "/queue/read", 0), None);
-    assert_eq!(pause(&mut fixture, conn, "/t", 0), None);
-    hold(&mut fixture, 950);
-    assert_eq!(pause(&mut fixture, conn, "/t", 0), Some(Pause::Memory), "nothing passes");
-}
-
-#[test]
-fn without_memory_a_fan_out_goes_on_unless_outboxes_take_the_rest() {
-    for (unread, waits) in [(1000, false), (100_000, true)] {
-        let mut fixture = Fixture::new(Config { memory_limit: 1 << 20, ..Config::default() });
-        let conn = fixture.connect(NO_ROOM);
-        fixture.subscribe(conn, "/t", "0", None);
-        fixture.deliver("/t", &"x".repeat(unread));
-        hold(&mut fixture, 1 << 20);
-        let destination = fixture.router.destination(b"/t").expect("a topic");
-        let going = fixture.owners().fan_out(&message(b"/t", b"next"), destination);
-        assert_eq!(going.is_some(), waits, "{unread}");
-    }
-}
-
-#[test]
-fn a_connection_that_holds_deliveries_may_send_while_memory_is_short() {
-    let (mut fixture, conn, _) = with_consumer(holding(800), ROOM, AckMode::Client);
-    fixture.enqueue("/queue/a", &["a"]);
-    fixture.queue("/queue/kept");
-    assert_eq!(pause(&mut fixture, conn, "/queue/kept", 0), None);
-    hold(&mut fixture, 950);
-    assert_eq!(pause(&mut fixture, conn, "/queue/kept", 0), Some(Pause::Memory));
-}
-
-#[test]
-fn the_home_of_a_remote_queue_is_asked_whether_a_send_may_pass() {
-    let mut fixture = holding(800);
-    let conn = fixture.connect(ROOM);
-    let asked =
-        |fixture: &mut Fixture| fixture.notes.take_outgoing().map(|(_, list)| list.len()).sum::<usize>();
-    for count in [1, 0] {
-        assert_eq!(pause(&mut fixture, conn, "/queue/far", 2), Some(Pause::Kept));
-        assert_eq!(asked(&mut fixture), count, "the home is asked once");
-    }
-    fixture.connections.park(&mut fixture.turn, conn, Pause::Kept);
-    let hash = fixture.turn.hasher.hash_one(&b"/queue/far"[..]);
-    fixture.owners().admit(hash, Allowance { messages: 1, bytes: 10 }, true);
-    assert_eq!(fixture.connections.undrained, [conn], "the connection retries");
-    assert_eq!(pause(&mut fixture, conn, "/queue/far", 2), None);
-    assert_eq!(pause(&mut fixture, conn, "/queue/far", 2), Some(Pause::Kept), "the allowance is used up");
-}
-
-#[test]
-fn all_sends_resume_when_memory_is_free_again() {
-    let mut fixture = holding(800);
-    let conn = fixture.connect(ROOM);
-    fixture.queue("/queue/kept");
-    assert_eq!(pause(&mut fixture, conn, "/queue/kept", 0), Some(Pause::Kept));
-    fixture.connections.park(&mut fixture.turn, conn, Pause::Kept);
-    hold(&mut fixture, 700);
-    assert!(!fixture.connections.parking.has_retries());
-    hold(&mut fixture, 699);
-    assert!(fixture.connections.parking.has_retries());
-    assert_eq!(pause(&mut fixture, conn, "/queue/kept", 0), None);
 }
 
 #[test]
@@ -579,15 +326,6 @@ fn messages_of_another_shard_are_routed_in_order() {
     fixture.owners().route_inbound();
     assert!(fixture.peers.inbound.is_empty());
     assert_eq!(fixture.write(conn, ROOM), ["a", "b", "c", "d"]);
-}
-
-#[test]
-fn messages_of_queues_that_are_cut_from_an_outbox_are_requeued() {
-    let (mut fixture, conn, key) = with_consumer(with_large_outboxes(), NO_ROOM, AckMode::Auto);
-    fixture.enqueue("/queue/a", &["a", "b"]);
-    fixture.queues.home.detach(Subscriber { shard: OWN, key });
-    assert_eq!(fixture.owners().cut_unsent(conn), 2);
-    assert_eq!(fixture.waiting("/queue/a"), 2);
 }
 
 #[test]

@@ -1,12 +1,16 @@
 //! RECEIPTs that wait for a store: each frame that causes a call of a store, on this shard or another one, is answered
 //! once the call is safe, and refused if the store fails.
 
+#[path = "store_dead_letter_tests.rs"]
+mod dead_letter_tests;
+#[path = "store_turns_tests.rs"]
+mod turns_tests;
+
 use super::SimulatedBroker;
 use super::client::Client;
 use super::support::{connect, exchange, names_at_home};
 use crate::config::Config;
 use crate::mail::mailbox::Mail;
-use crate::queue::mail::{HomeNote, Note};
 use crate::store::double::{Call, Journal};
 use crate::store::handle::Handle;
 
@@ -251,213 +255,6 @@ fn a_transaction_of_several_homes_is_one_record_with_the_places_of_its_messages(
         (Call::Forget(1), 0),
     ];
     assert_eq!(calls, [Call::Transaction(expected)]);
-}
-
-/// All combinations of a queue's home and the home of its dead letters, of three shards.
-fn homes_and_homes_of_letters() -> impl Iterator<Item = (usize, usize)> {
-    (0..3).flat_map(|home| (0..3).map(move |letter| (home, letter)))
-}
-
-/// A queue with this home, whose dead letters have that one.
-fn name_with_letters_at(broker: &SimulatedBroker, home: usize, home_of_letter: usize) -> String {
-    let letters: Vec<String> = names_at_home(broker, "/queue/dlq/q", home_of_letter).take(100).collect();
-    names_at_home(broker, "/queue/q", home)
-        .find(|name| letters.contains(&name.replace("/queue/", "/queue/dlq/")))
-        .expect("a name with this home whose dead letters have that one")
-}
-
-/// Expects that a client gets its RECEIPTs when the store has all calls, and not before.
-fn expect_to_wait(broker: &mut SimulatedBroker, client: &mut Client, journal: &Journal, what: &str) {
-    assert!(!client.has_all_receipts(), "{what}: it does not wait");
-    journal.save_all();
-    exchange(broker, client);
-    assert!(client.has_all_receipts(), "{what}: it waits forever");
-}
-
-#[test]
-fn a_nack_waits_for_the_store_of_the_dead_letter() {
-    for (home, home_of_letter) in homes_and_homes_of_letters() {
-        let rejecting = Config { max_deliveries: 1, writers: 3, ..Config::default() };
-        let (mut broker, journal, mut client) = world(rejecting);
-        let name = name_with_letters_at(&broker, home, home_of_letter);
-        let consume = format!("SUBSCRIBE\nid:0\ndestination:{name}\nack:client-individual\n\n\0");
-        client.send(format!("{consume}{}", SENT.replace("NAME", &name)).as_bytes());
-        exchange(&mut broker, &mut client);
-        journal.save_all();
-        let number = client.expect_receipt();
-        let nacked = client.deliveries.back().expect("a delivery").0.clone();
-        client.send(format!("NACK\nid:{nacked}\nreceipt:{number}\n\n\0").as_bytes());
-        exchange(&mut broker, &mut client);
-        let letter = name.replace("/queue/", "/queue/dlq/");
-        assert_eq!(journal.calls()[1..], [Call::Keep(2, letter), Call::Forget(1)], "{home} {home_of_letter}");
-        let what = format!("home {home}, letter's {home_of_letter}");
-        expect_to_wait(&mut broker, &mut client, &journal, &what);
-    }
-}
-
-#[test]
-fn a_receipt_waits_for_the_dead_letter_of_a_message_that_is_expired_when_it_comes() {
-    for (home, home_of_letter) in homes_and_homes_of_letters() {
-        let (mut broker, journal, _) = world(Config { writers: 3, ..Config::default() });
-        broker.advance_ms(1000);
-        let mut client = connect(&mut broker, OWN);
-        let name = name_with_letters_at(&broker, home, home_of_letter);
-        let number = client.expect_receipt();
-        client.send(
-            format!("SEND\ndestination:{name}\npersistent:true\nexpires:1\nreceipt:{number}\n\nx\0")
-                .as_bytes(),
-        );
-        exchange(&mut broker, &mut client);
-        assert_eq!(journal.calls().len(), 1, "{:?}", journal.calls());
-        let what = format!("home {home}, letter's {home_of_letter}");
-        expect_to_wait(&mut broker, &mut client, &journal, &what);
-    }
-}
-
-#[test]
-fn a_commit_waits_for_the_store_of_the_dead_letter() {
-    for (home, home_of_letter) in homes_and_homes_of_letters() {
-        let rejecting = Config { max_deliveries: 1, writers: 3, ..Config::default() };
-        let (mut broker, journal, mut client) = world(rejecting);
-        let name = name_with_letters_at(&broker, home, home_of_letter);
-        let consume = format!("SUBSCRIBE\nid:0\ndestination:{name}\nack:client-individual\n\n\0");
-        client.send(format!("{consume}{}", SENT.replace("NAME", &name)).as_bytes());
-        exchange(&mut broker, &mut client);
-        journal.save_all();
-        let nacked = client.deliveries.back().expect("a delivery").0.clone();
-        let number = client.expect_receipt();
-        client.send(
-            format!(
-                "BEGIN\ntransaction:t\n\n\0NACK\nid:{nacked}\ntransaction:t\n\n\0COMMIT\ntransaction:t\nreceipt:{number}\n\n\0"
-            )
-            .as_bytes(),
-        );
-        exchange(&mut broker, &mut client);
-        assert!(journal.calls().len() > 1, "{:?}", journal.calls());
-        let what = format!("home {home}, letter's {home_of_letter}");
-        expect_to_wait(&mut broker, &mut client, &journal, &what);
-    }
-}
-
-#[test]
-fn a_receipt_waits_even_if_reports_to_homes_are_posted_before_the_turn_ends() {
-    const ACKS: usize = 100;
-    let (mut broker, journal, mut client) = world(Config::default());
-    let mut others: Vec<Client> = (0..8).map(|_| connect(&mut broker, OWN)).collect();
-    let durable = names_at_home(&broker, "durable\n\nd", 1).next().expect("one of two");
-    let durable = durable.trim_start_matches("durable\n\n");
-    let name = names_at_home(&broker, "/queue/q", 1).next().expect("one of two");
-    client.send(
-        format!(
-            "SUBSCRIBE\nid:d\ndestination:/topic/a\ndurable-subscriber-name:{durable}\n\n\0UNSUBSCRIBE\nid:d\n\n\0\
-             SUBSCRIBE\nid:0\ndestination:{name}\nack:client-individual\n\n\0"
-        )
-        .as_bytes(),
-    );
-    client.send(format!("SEND\ndestination:{name}\n\nx\0").repeat(ACKS).as_bytes());
-    exchange(&mut broker, &mut client);
-    let ids = client.received_frames().flat_map(|head| head.split(" | "));
-    let acks: String =
-        ids.filter_map(|line| line.strip_prefix("ack:")).map(|id| format!("ACK\nid:{id}\n\n\0")).collect();
-    let number = client.expect_receipt();
-    let send = format!("SEND\ndestination:/topic/a\npersistent:true\nreceipt:{number}\n\nx\0");
-    client.send(format!("{send}{acks}").as_bytes());
-    others.iter_mut().for_each(|other| other.send(format!("SEND\ndestination:{name}\n\nx\0").as_bytes()));
-    broker.turn(0);
-    // The other shard may take its mail between two posts; each begins with notes.
-    let (mut mails, mut posts) = (Vec::new(), Vec::<Vec<Mail>>::new());
-    broker.shared.mailboxes[1].take(&mut mails);
-    for mail in mails {
-        match (&mail, posts.last_mut()) {
-            (Mail::Queue(..), _) | (_, None) => posts.push(vec![mail]),
-            (_, Some(post)) => post.push(mail),
-        }
-    }
-    assert_eq!(posts.len(), 2, "{posts:?}");
-    for mut post in posts {
-        broker.shared.mailboxes[1].post(&mut post);
-        broker.turn(1);
-        broker.turn(0);
-        client.read(usize::MAX);
-    }
-    exchange(&mut broker, &mut client);
-    assert_eq!(journal.calls().len(), 1);
-    assert!(!client.has_all_receipts(), "it does not wait");
-    journal.save_all();
-    exchange(&mut broker, &mut client);
-    assert!(client.has_all_receipts(), "it waits forever");
-}
-
-#[test]
-fn a_receipt_waits_for_messages_whose_mail_is_read_over_several_turns() {
-    let (mut broker, journal, mut client) = world(Config::default());
-    let durable = names_at_home(&broker, "durable\n\nd", 1).next().expect("one of two");
-    let durable = durable.trim_start_matches("durable\n\n");
-    let subscribe = format!("SUBSCRIBE\nid:d\ndestination:/topic/a\ndurable-subscriber-name:{durable}\n\n\0");
-    client.send(format!("{subscribe}UNSUBSCRIBE\nid:d\n\n\0").as_bytes());
-    exchange(&mut broker, &mut client);
-    let number = client.expect_receipt();
-    let send = format!("SEND\ndestination:/topic/a\npersistent:true\nreceipt:{number}\n\nx\0");
-    client.send(send.as_bytes());
-    broker.turn(0);
-    // The other shard is asked whether its store has the message. More notes of the same turn follow than it reads in a
-    // turn, and then the message.
-    let mut mails = Vec::new();
-    broker.shared.mailboxes[1].take(&mut mails);
-    let [Mail::Queue(_, notes), Mail::Batch(_)] = &mut mails[..] else { panic!("{mails:?}") };
-    notes.extend((0..20_000).map(|_| Note::from(HomeNote::DropStale)));
-    broker.shared.mailboxes[1].post(&mut mails);
-    exchange(&mut broker, &mut client);
-    assert_eq!(journal.calls().len(), 1);
-    assert!(!client.has_all_receipts(), "it does not wait");
-    journal.save_all();
-    exchange(&mut broker, &mut client);
-    assert!(client.has_all_receipts(), "it waits forever");
-}
-
-#[test]
-fn a_receipt_waits_for_messages_that_are_routed_over_several_turns() {
-    let body = "x".repeat(60_000);
-    let large = format!("SEND\ndestination:/topic/a\n\n{body}\0").repeat(5);
-    let begin = "BEGIN\ntransaction:t\n\n\0";
-    // The message itself goes on in later turns, or those before it do.
-    for (before, topic) in [("", "/topic/a"), (&large, "/topic/b")] {
-        for (home, is_commit) in [(0, false), (0, true), (1, false), (1, true)] {
-            let what = format!("{topic}, home {home}, COMMIT: {is_commit}");
-            let (mut broker, journal, mut client) = with_wide_topic(topic, home);
-            let number = client.expect_receipt();
-            let send = format!("SEND\ndestination:{topic}\npersistent:true\n");
-            let frames = match is_commit {
-                true => format!(
-                    "{begin}{send}transaction:t\n\n{body}\0COMMIT\ntransaction:t\nreceipt:{number}\n\n\0"
-                ),
-                false => format!("{send}receipt:{number}\n\n{body}\0"),
-            };
-            client.send(format!("{before}{frames}").as_bytes());
-            exchange(&mut broker, &mut client);
-            assert_eq!(journal.calls().len(), 1, "{what}");
-            assert!(!client.has_all_receipts(), "{what}: it does not wait");
-            journal.save_all();
-            exchange(&mut broker, &mut client);
-            assert!(client.has_all_receipts(), "{what}: it waits forever");
-        }
-    }
-}
-
-/// A broker of [`world`] with many subscriptions to `/topic/a` at one shard, and then a durable one to `topic`.
-fn with_wide_topic(topic: &str, home: usize) -> (SimulatedBroker, Journal, Client) {
-    let (mut broker, journal, mut client) = world(Config::default());
-    let mut subscriber = connect(&mut broker, home);
-    let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0");
-    subscriber.send((0..30).map(subscribe).collect::<String>().as_bytes());
-    exchange(&mut broker, &mut subscriber);
-    let name = names_at_home(&broker, "durable\n\nd", home).next().expect("one of two");
-    let name = name.trim_start_matches("durable\n\n");
-    let subscribe = format!("SUBSCRIBE\nid:d\ndestination:{topic}\ndurable-subscriber-name:{name}\n\n\0");
-    client.send(format!("{subscribe}UNSUBSCRIBE\nid:d\n\n\0").as_bytes());
-    exchange(&mut broker, &mut client);
-    std::mem::forget(subscriber);
-    (broker, journal, client)
 }
 
 #[test]
