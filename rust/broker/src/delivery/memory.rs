@@ -17,9 +17,13 @@ use crate::turn::Turn;
 
 /// The interval of checks of outboxes while memory is short.
 const OUTBOX_CHECK_MS: u64 = 100;
-/// The share of `memory_limit` from which outboxes are treated as full.
+/// The share of `memory_limit` from which the largest outboxes are treated as full, if they have [`LARGE_OUTBOX`].
 const OUTBOX_SHARE: u64 = 8;
-/// The share of `memory_limit` that outboxes may take when 95 % of it is held; a part of the last 5 %.
+/// The bytes from which an outbox is large while less than 95 % of `memory_limit` is held.
+const LARGE_OUTBOX: usize = 64 << 10;
+/// The share of `memory_limit` that outboxes may take when 95 % of it is held; a part of the last 5 %. Above it fan-outs
+/// wait ([`must_wait_for_memory`]), so the largest outboxes are treated as full, however small they are: else those of
+/// clients that never read would let fan-outs wait for ever.
 const LAST_SHARE: u64 = 32;
 
 /// Whether fan-outs have to wait for memory. While outboxes here hold little, their receivers free what it adds to them, and
@@ -98,12 +102,13 @@ impl Owners<'_> {
     fn fill_largest_outboxes(&mut self) {
         let in_outboxes =
             (self.connections.chunks.held_bytes() as u64).saturating_mul(self.turn.shards as u64);
-        if in_outboxes < self.turn.config.memory_limit / OUTBOX_SHARE {
+        let fan_outs_wait = must_wait_for_memory(self.turn, self.connections);
+        if !fan_outs_wait && in_outboxes < self.turn.config.memory_limit / OUTBOX_SHARE {
             return; // other uses take most of it
         }
         let largest =
             self.connections.table.iter().map(|(_, conn)| conn.output.outbox.bytes()).max().unwrap_or(0);
-        if largest < 64 << 10 {
+        if largest < if fan_outs_wait { 1 } else { LARGE_OUTBOX } {
             return;
         }
         let chosen: Vec<ConnKey> = self

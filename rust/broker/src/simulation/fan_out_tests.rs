@@ -1,11 +1,13 @@
 //! Fan-outs that take several turns, stopped on their way because memory is short.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::SimulatedBroker;
 use super::client::Client;
 use super::support::{broker, connect, exchange, fill_memory, messages, receipts};
 use crate::config::Config;
+use crate::timer::Since;
 
 /// A broker with enough memory for a message of 100 kB to many readers, and clients of its first shard.
 fn small_broker<const CLIENTS: usize>(writers: usize) -> (SimulatedBroker, [Client; CLIENTS]) {
@@ -18,6 +20,24 @@ fn small_broker<const CLIENTS: usize>(writers: usize) -> (SimulatedBroker, [Clie
 fn wait_ms(broker: &mut SimulatedBroker, ms: u64) {
     broker.advance_ms(ms);
     broker.run_until_idle();
+}
+
+/// Lets this time pass as if every client took a byte twice a second, so that nobody is cut off. (The system counts what
+/// waits in these sockets in whole writes.)
+fn wait_for_slow_readers(broker: &mut SimulatedBroker, ms: u64) {
+    for _ in 0..ms / 500 {
+        for shard in broker.threads.iter_mut().map(|thread| &mut thread.shard) {
+            let now_ms = shard.turn.now_ms;
+            for key in shard.connections.table.keys() {
+                let conn = shard.connections.table.get_mut(key).expect("its key was listed");
+                conn.output.stuck_since_ms = now_ms;
+                if conn.output.full_since_ms.is_set() {
+                    conn.output.full_since_ms = Since::at(now_ms);
+                }
+            }
+        }
+        wait_ms(broker, 500);
+    }
 }
 
 /// Publishes a message of 100 kB to a topic with so many groups that the fan-out takes several turns, and starts it.
@@ -115,6 +135,20 @@ fn a_shard_is_idle_while_an_unsubscribe_waits_for_a_fan_out_that_waits_for_memor
 }
 
 #[test]
+fn readers_that_take_nothing_while_a_fan_out_waits_for_memory_are_cut_off() {
+    let (mut broker, [mut publisher]) = small_broker(1);
+    // Each outbox is too small to be full by itself, and all of them are a small part of the memory.
+    let readers = begin_fan_out(&mut broker, &mut publisher, 0);
+    // As if others held this much for ever.
+    broker.shared.totals.memory.fetch_add((32 << 20) / 100 * 95, Ordering::Relaxed);
+    (0..60).for_each(|_| wait_ms(&mut broker, 500));
+    publisher.read(usize::MAX);
+    assert!(!is_in_progress(&broker, 0) && receipts(&publisher) == 1, "it waits for clients that never read");
+    assert!(broker.threads[0].shard.turn.counters.slow_consumers > 0);
+    drop(readers);
+}
+
+#[test]
 fn a_fan_out_that_waits_for_memory_ends_when_its_message_expires() {
     let (mut broker, [mut publisher]) = small_broker(1);
     publisher.expect_receipt();
@@ -172,9 +206,9 @@ fn a_publisher_whose_fan_out_waits_too_long_gets_an_error_and_the_fan_out_contin
         publisher.send(b"SEND\ndestination:/topic/next\n\n\0");
         fill_memory(&broker, true);
         broker.run_until_idle();
-        wait_ms(&mut broker, 20_000);
+        wait_for_slow_readers(&mut broker, 20_000);
         expect_open(&mut publisher);
-        wait_ms(&mut broker, 11_000);
+        wait_for_slow_readers(&mut broker, 11_000);
         let error = refusal(&mut publisher);
         assert!(error.starts_with("ERROR") && error.contains("code:E-MEMORY"), "{error}");
         assert!(error.contains("SEND | destination:/topic/wide | ") && error.contains("x-mark:a"), "{error}");
@@ -198,16 +232,16 @@ fn progress_of_a_fan_out_restarts_the_publish_timeout() {
     for _ in 0..2 {
         fill_memory(&broker, true);
         broker.run_until_idle();
-        wait_ms(&mut broker, 29_000);
+        wait_for_slow_readers(&mut broker, 29_000);
         fill_memory(&broker, false);
         broker.round();
         assert!(is_in_progress(&broker, 0));
     }
     fill_memory(&broker, true);
     broker.run_until_idle();
-    wait_ms(&mut broker, 29_000);
+    wait_for_slow_readers(&mut broker, 29_000);
     expect_open(&mut publisher);
-    wait_ms(&mut broker, 2_000);
+    wait_for_slow_readers(&mut broker, 2_000);
     expect_timeout(&mut publisher, "1", &mut broker, &mut readers);
 }
 
@@ -218,7 +252,7 @@ fn a_retained_message_whose_fan_out_waits_too_long_is_kept() {
     let mut readers = begin_fan_out_with("retain:set\nreceipt:1\n", &mut broker, &mut publisher, 0);
     fill_memory(&broker, true);
     broker.run_until_idle();
-    wait_ms(&mut broker, 31_000);
+    wait_for_slow_readers(&mut broker, 31_000);
     expect_timeout(&mut publisher, "1", &mut broker, &mut readers);
     late.send(b"SUBSCRIBE\nid:0\ndestination:/topic/wide\n\n\0");
     exchange(&mut broker, &mut late);
@@ -246,12 +280,14 @@ fn a_commit_that_is_being_applied_waits_for_memory_without_a_timeout() {
     fill_memory(&broker, true);
     for _ in 0..10 {
         broker.run_until_idle();
-        wait_ms(&mut broker, 29_000);
+        wait_for_slow_readers(&mut broker, 29_000);
     }
     publisher.read(usize::MAX);
     assert!(is_in_progress(&broker, 0) && receipts(&publisher) == 0 && !publisher.is_closed());
     fill_memory(&broker, false);
-    readers.iter_mut().for_each(|reader| exchange(&mut broker, reader));
+    for _ in 0..2 {
+        readers.iter_mut().for_each(|reader| exchange(&mut broker, reader));
+    }
     exchange(&mut broker, &mut publisher);
     assert_eq!(receipts(&publisher), 1);
     assert_eq!(readers.iter().map(messages).sum::<usize>(), 2 * readers.len());
@@ -265,12 +301,12 @@ fn a_publisher_does_not_wait_for_a_fan_out_on_another_shard() {
     broker.run_until_idle();
     publisher.read(usize::MAX);
     assert!(is_in_progress(&broker, 1) && receipts(&publisher) == 1);
-    wait_ms(&mut broker, 60_000);
+    wait_for_slow_readers(&mut broker, 60_000);
     expect_open(&mut publisher);
     publisher.expect_receipt();
     publisher.send(b"SEND\ndestination:/topic/wide\nreceipt:2\n\n\0");
     broker.run_until_idle();
-    wait_ms(&mut broker, 31_000);
+    wait_for_slow_readers(&mut broker, 31_000);
     expect_timeout(&mut publisher, "2", &mut broker, &mut readers);
 }
 
@@ -289,7 +325,7 @@ fn the_error_for_a_stopped_query_shows_the_query_without_the_headers_of_its_answ
     }
     fill_memory(&broker, true);
     broker.run_until_idle();
-    wait_ms(&mut broker, 31_000);
+    wait_for_slow_readers(&mut broker, 31_000);
     let error = refusal(&mut requester);
     assert!(error.ends_with("The frame was: | SEND | destination:DIAG/a | receipt:1 | "), "{error}");
     fill_memory(&broker, false);
