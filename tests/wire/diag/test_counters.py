@@ -99,6 +99,17 @@ def test_dead_letters_and_dropped_dead_letters_are_counted(counted: Counting) ->
     assert server.counts == {"enqueued": 2, "nacked": 2, "dead_lettered": 1, "queue_dropped": 1}
 
 
+@pytest.mark.parametrize("name", ["/queue/a", "#a"])
+def test_without_dead_letter_queues_what_fails_is_dropped_and_counted(counted: Counting, name: str) -> None:
+    server = counted(compat="stompica", max_deliveries=1)
+    wire = server.client()
+    wire.subscribe(name, "s", ack="client")
+    wire.subscribe("/queue/dlq/a", "d")
+    wire.send(frames.send(name, "x"))
+    assert nack_and_wait(wire, wire.expect_message("x", subscription="s")) == []
+    assert server.counts == {"enqueued": 1, "nacked": 1, "queue_dropped": 1}
+
+
 def test_ack_timeouts_are_counted(counted: Counting) -> None:
     server = counted(ack_timeout="50ms", max_deliveries=1)
     wire = server.client()
