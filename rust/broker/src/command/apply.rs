@@ -148,6 +148,7 @@ impl Owners<'_> {
                     let name: Box<[u8]> = message.destination().into();
                     self.queues.home.store.keep(&name, &mut message);
                 }
+                applying.awaits_homes |= reservation.is_none();
                 applying.out[home as usize].1.push_back(Placed { reservation, retain: None, message });
             }
             Place::Topic { retained } => {
@@ -155,6 +156,7 @@ impl Owners<'_> {
                 if let Some((home, reservation)) = retained {
                     let copy = OwnedMessage::new(&message.message());
                     let retain = Some(retain == Some(Retain::Set));
+                    applying.awaits_homes = true;
                     applying.out[home as usize].1.push_back(Placed { reservation, retain, message: copy });
                 }
                 if message.persistent {
@@ -170,21 +172,17 @@ impl Owners<'_> {
     /// Sends every home the messages of its part, and lets the connection continue. The RECEIPT waits for the homes and
     /// for the stores.
     fn conclude(&mut self, applying: Box<Applying>) {
-        let Applying { key, token, receipt, out, transaction, concerned, has_fanned_out, .. } = *applying;
+        let Applying { key, token, requester, out, transaction, concerned, awaits_homes, .. } = *applying;
         self.queues.home.store.begin();
         if let Some(transaction) = transaction {
             self.queues.home.store.end_transaction(transaction);
         }
-        if has_fanned_out {
+        if applying.has_fanned_out {
             self.queues.home.store.began_before();
         }
         let own = self.own_store();
-        let homes = out.iter().fold(0, |bits, (home, _)| bits | home.bit());
-        let shards = if homes == 0 { own | concerned } else { homes };
-        let to = self.connections.ask_in_any_case(self.turn, key, receipt.as_deref(), shards);
-        if homes != 0 {
-            self.connections.await_more(to, (own | concerned).count_ones());
-        }
+        let to = requester.to();
+        self.connections.await_more(to, out.len() as u32 + (own | concerned).count_ones());
         for (home, messages) in out {
             self.notes.tell(home, TransactionNote::Commit(messages, token, to.requester()));
         }
@@ -192,6 +190,9 @@ impl Owners<'_> {
         if let Some(conn) = self.connections.table.get_mut(key) {
             conn.committing = None;
         }
-        self.connections.go_on_after(self.turn, key, Question::Turn(token));
+        self.notes.answer(requester, Ok(()));
+        if !awaits_homes {
+            self.connections.go_on_after(self.turn, key, Question::Turn(to.token));
+        }
     }
 }

@@ -26,10 +26,9 @@ impl Commits {
                     audit.require(is_there, || format!("{key:?} waits for COMMIT {token}, which is over"));
                 }
                 Some(Question::Turn(token)) => {
-                    let found = is_applied().map(|applying| applying.token);
-                    audit.require(found == Some(token), || {
-                        format!("{key:?} waits for COMMIT {token}, found {found:?}")
-                    });
+                    let found = is_applied().map(|applying| applying.requester.to().token);
+                    let is_there = found == Some(token) || conn.answers.is_awaited(token);
+                    audit.require(is_there, || format!("{key:?} waits for COMMIT {token}, found {found:?}"));
                 }
                 Some(Question::FanOut(fan_out)) => audit_fan_out(audit, deliveries, conn.id, fan_out),
                 Some(Question::Query(_) | Question::Login(_)) | None => {}
@@ -51,6 +50,7 @@ impl Applying {
         self.operations.iter().for_each(|operation| operation.audit(audit));
         self.out.iter().flat_map(|(_, placed)| placed.iter()).for_each(|placed| placed.message.audit(audit));
         audit_late(&self.late, audit);
+        audit.answer(self.requester.to());
     }
 }
 

@@ -234,11 +234,14 @@ impl Owners<'_> {
         }
         self.connections.count_input(self.turn, key);
         // From now on its wait ends only when all of it is applied.
+        let (receipt, own) = (commit.receipt.take(), self.turn.id.bit());
+        let to = self.connections.ask_in_any_case(self.turn, key, receipt.as_deref(), own);
         if self.connections.end_wait_for(key, Question::Commit(commit.token)) {
-            self.connections.wait_for(self.turn, key, Question::Turn(commit.token));
+            self.connections.wait_for(self.turn, key, Question::Turn(to.token));
         }
         let transaction = self.queues.home.store.begin_transaction();
-        self.commits.applying.push_back(Box::new(Applying::new(key, *commit, transaction)));
+        let applying = Applying::new(key, *commit, to.requester(), transaction);
+        self.commits.applying.push_back(Box::new(applying));
         self.turn.jobs.push(Job::Apply);
     }
 

@@ -16,6 +16,7 @@ use crate::mail::peers::Peers;
 use crate::message::options::Verdict;
 use crate::queue::consumer_state::ConsumerState;
 use crate::queue::mail::{Placed, Places, Reservations};
+use crate::requester::Requester;
 use crate::router::fan_out::FanOutKey;
 use crate::store::TransactionId;
 use crate::turn::Turn;
@@ -55,7 +56,8 @@ pub(crate) struct Applying {
     /// ACKs and NACKs are applied last, since one may cover very many deliveries.
     pub(crate) acks: PagedDeque<(SubscriptionKey, u64, Verdict)>,
     pub(crate) plan: Plan,
-    pub(crate) receipt: Option<Box<[u8]>>,
+    /// One of the answers that its RECEIPT waits for: so an ERROR for a later frame waits for it, too.
+    pub(crate) requester: Requester,
     /// For each home of the plan, its messages.
     pub(crate) out: Vec<(ShardId, PagedDeque<Placed>)>,
     pub(crate) wait_reason: Option<WaitReason>,
@@ -68,6 +70,9 @@ pub(crate) struct Applying {
     pub(crate) concerned: u64,
     /// A message went on to subscriptions in later turns; the calls of the store for these are not in the record.
     pub(crate) has_fanned_out: bool,
+    /// Homes have no reserved places for some messages, so the next frame waits until they have all of them: they place
+    /// them over several turns, and would handle the next frame at once.
+    pub(crate) awaits_homes: bool,
 }
 
 /// The reason why a COMMIT waits while it is being applied.
@@ -109,8 +114,13 @@ impl WaitReason {
 }
 
 impl Applying {
-    pub(crate) fn new(key: ConnKey, commit: Commit, transaction: Option<TransactionId>) -> Self {
-        let Commit { token, operations, plan, receipt, places: mut kept, .. } = commit;
+    pub(crate) fn new(
+        key: ConnKey,
+        commit: Commit,
+        requester: Requester,
+        transaction: Option<TransactionId>,
+    ) -> Self {
+        let Commit { token, operations, plan, places: mut kept, .. } = commit;
         let out = plan.homes().map(|home| (home, PagedDeque::default())).collect();
         let mut places_at = |home| Some(take(&mut kept.iter_mut().find(|(at, _)| *at == home)?.1));
         let places = plan.homes().map(|home| places_at(home).unwrap_or_default()).collect();
@@ -122,7 +132,7 @@ impl Applying {
             operations,
             acks,
             plan,
-            receipt,
+            requester,
             out,
             wait_reason,
             late,
@@ -130,6 +140,7 @@ impl Applying {
             transaction,
             concerned,
             has_fanned_out: false,
+            awaits_homes: false,
         }
     }
 

@@ -12,6 +12,7 @@ use stompica_proto::{Command, Frame, ProtocolError, escape, header};
 use super::answers::Answer;
 use super::closing::NORMAL;
 use super::conn::Conn;
+use super::pausing::Question;
 use super::{Connections, Effect};
 use crate::door::planted;
 use crate::ids::ConnKey;
@@ -119,8 +120,11 @@ impl Connections {
     /// Records that a request of the connection took effect at one more shard.
     pub fn applied(&mut self, turn: &mut Turn, key: ConnKey, token: u64) {
         if let Some(conn) = self.table.get_mut(key) {
-            conn.answers.note(token);
+            let is_last = conn.answers.note(token);
             self.send_answers(turn, key);
+            if is_last {
+                self.go_on_after(turn, key, Question::Turn(token));
+            }
         }
     }
 

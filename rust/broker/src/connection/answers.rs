@@ -102,11 +102,17 @@ impl Answers {
         true
     }
 
-    /// Counts the answer of one more shard.
-    pub fn note(&mut self, token: u64) {
-        if let Ok(at) = self.pending.binary_search_by_key(&token, |pending| pending.token) {
-            self.pending[at].waiting = self.pending[at].waiting.saturating_sub(1);
-        }
+    /// Counts the answer of one more shard. Returns whether it was the last one that the frame waits for.
+    pub fn note(&mut self, token: u64) -> bool {
+        let Ok(at) = self.pending.binary_search_by_key(&token, |pending| pending.token) else { return false };
+        self.pending[at].waiting = self.pending[at].waiting.saturating_sub(1);
+        self.pending[at].waiting == 0
+    }
+
+    /// Whether a frame still waits for the answer of a shard.
+    #[cfg(any(test, simulated))]
+    pub fn is_awaited(&self, token: u64) -> bool {
+        self.pending.iter().any(|pending| pending.token == token && pending.waiting > 0)
     }
 
     /// The next answer, if it is ready.
@@ -190,11 +196,10 @@ mod tests {
         answers.push(3, receipt("a"), 2);
         answers.push(5, receipt("b"), 1);
         answers.push(8, Answer::Silence, 0);
-        answers.note(5);
-        answers.note(4); // an unknown token
-        answers.note(3);
+        let notes = [5, 4, 3].map(|token| answers.note(token)); // 4 is an unknown token
+        assert_eq!(notes, [true, false, false]);
         assert!(ready(&mut answers).is_empty());
-        answers.note(3);
+        assert!(answers.note(3));
         assert_eq!(ready(&mut answers), ["a", "b", "Silence"]);
         assert_eq!((answers.is_empty(), answers.bytes()), (true, 0));
     }

@@ -7,6 +7,7 @@ use super::Connections;
 use super::arrival::Arrival;
 use super::conn::{Conn, Phase};
 use super::pausing::{Pause, Question};
+use super::transaction::Committing;
 use crate::config::{Config, SlowConsumer};
 use crate::door::planted;
 use crate::ids::ConnKey;
@@ -149,7 +150,9 @@ impl Conn {
 
     /// The time at which a connection is ended that sends no more and only waits for answers.
     fn answers_deadline(&self, now_ms: u64) -> Option<u64> {
-        if !(self.input.eof || self.life.ending) || self.answers.is_empty() {
+        // A COMMIT that is being applied waits for the receivers of its messages, however long that takes.
+        let is_applied_still = matches!(self.committing, Some(Committing::Applying));
+        if !(self.input.eof || self.life.ending) || self.answers.is_empty() || is_applied_still {
             return None;
         }
         // A lack of memory is not its fault: its time begins when it can be sent something.

@@ -76,7 +76,7 @@ pub enum Question {
     FanOut(FanOutKey),
     /// The result of the login check for the CONNECT with this token.
     Login(u64),
-    /// The end of the COMMIT with this token: it was decided, and is being applied everywhere.
+    /// The end of a COMMIT that was decided, whose RECEIPT has this token: it is being applied.
     Turn(u64),
 }
 

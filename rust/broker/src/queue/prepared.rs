@@ -69,7 +69,8 @@ impl Owners<'_> {
     }
 
     /// Adds the messages of a decided transaction at their reserved places. Messages to worker topics, and to temporary
-    /// queues that were gone already, have no reserved places and are added at the end.
+    /// queues that were gone already, have no reserved places and are added at the end. Later notes of the asking shard
+    /// would overtake them, and retained values, too: so the connection's next frame waits for the answer.
     pub(super) fn place_prepared(
         &mut self,
         name: Prepared,

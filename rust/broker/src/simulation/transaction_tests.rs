@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::SimulatedBroker;
 use super::client::Client;
-use super::support::{broker, connect, exchange, messages, receipts};
+use super::support::{broker, connect, exchange, messages, names_at_home, receipts};
 use crate::config::{Config, SlowConsumer};
 
 /// Maximum visits of a turn, including work that it had begun when they were used up.
@@ -247,5 +247,53 @@ fn a_message_of_a_transaction_expires_as_many_milliseconds_after_its_send_as_it_
         subscriber.send(ack.as_bytes());
         exchange(&mut broker, &mut subscriber);
         assert_eq!(subscriber.bodies, ["held"], "its time began again at COMMIT");
+    }
+}
+
+/// Sends a transaction of this many messages, its COMMIT, and one more message to the same name, all at once. Returns
+/// the bodies that a consumer gets who subscribes before or behind them.
+fn send_behind_a_commit(
+    name: &str,
+    home: usize,
+    (headers, count): (&str, usize),
+    early: bool,
+) -> Vec<String> {
+    let mut broker = broker(Config { writers: 2, heartbeat_ms: (0, 0), ..Config::default() });
+    let name = names_at_home(&broker, name, home).next().expect("a name");
+    let [mut publisher, mut consumer] = [0, 1].map(|shard| connect(&mut broker, shard));
+    let subscribe = format!("SUBSCRIBE\nid:0\ndestination:{name}\n\n\0");
+    if early {
+        consumer.send(subscribe.as_bytes());
+        exchange(&mut broker, &mut consumer);
+    }
+    let send = |headers: &str, body: usize| format!("SEND\ndestination:{name}\n{headers}\n{body}\0");
+    let inside: String = (0..count).map(|body| send(&format!("{headers}transaction:t\n"), body)).collect();
+    publisher.send(format!("BEGIN\ntransaction:t\n\n\0{inside}").as_bytes());
+    exchange(&mut broker, &mut publisher);
+    let behind = send(headers, count);
+    publisher.send(format!("COMMIT\ntransaction:t\n\n\0{behind}").as_bytes());
+    exchange(&mut broker, &mut publisher);
+    if !early {
+        consumer.send(subscribe.as_bytes());
+    }
+    exchange(&mut broker, &mut consumer);
+    assert_eq!(broker.audit(), Vec::<String>::new());
+    std::mem::take(&mut consumer.bodies)
+}
+
+#[test]
+fn a_value_sent_behind_a_commit_replaces_the_value_of_the_transaction() {
+    for (home, count) in [(0, 1), (1, 1), (0, 20_000), (1, 20_000)] {
+        let retained = send_behind_a_commit("/topic/a", home, ("retain:set\n", count), false);
+        assert_eq!(retained, [count.to_string()], "home {home}, {count} in the transaction");
+    }
+}
+
+#[test]
+fn a_message_sent_behind_a_commit_follows_it_in_a_worker_topic() {
+    for (home, count) in [(0, 1), (1, 1), (0, 20_000), (1, 20_000)] {
+        let bodies = send_behind_a_commit("#a", home, ("", count), true);
+        let in_order = (0..=count).map(|body| body.to_string());
+        assert!(bodies.into_iter().eq(in_order), "home {home}, {count} in the transaction");
     }
 }
