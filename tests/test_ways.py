@@ -74,7 +74,8 @@ PARTS = "connection/socket.rs proto/decode/body.rs proto/decode/head.rs proto/de
 # What else happens to frames: other commands and transports, several subscribers, errors, waiting, RECEIPTs, effects.
 OTHER_WAYS = """
     command/commit.rs command/mod.rs command/diagnostics.rs command/send.rs command/subscribe.rs command/transaction.rs
-    command/unsubscribe.rs connection/answering.rs connection/closing.rs connection/http.rs connection/login.rs
+    command/unsubscribe.rs connection/answering.rs connection/closing.rs connection/deadline.rs connection/http.rs
+    connection/login.rs
     connection/outbox/drop_notice.rs connection/outbox/write_markers.rs connection/parked.rs
     connection/pending_range.rs
     connection/room.rs connection/websocket.rs delivery/copies.rs delivery/fan_out.rs delivery/full.rs delivery/mod.rs

@@ -229,6 +229,28 @@ def test_publishers_that_wait_for_memory_do_not_delay_the_close_of_others(start_
         assert "drain ran out" not in broker.log_text()
 
 
+def test_clients_that_beat_are_not_silent_while_the_broker_drains(start_broker: StartBroker) -> None:
+    """A publisher waits for room until half of `drain` is over; heart-beats that come meanwhile are not read."""
+    broker = start_broker(drain="8s", memory_limit="4MiB", heartbeat="600,600")
+    with (
+        Wire(broker.port) as publisher,
+        Wire(broker.port) as session,
+        WebSocket.connected(broker.port, heart_beat="600,600") as websocket,
+    ):
+        publisher.connect()
+        session.connect(heart_beat="600,600")
+        publisher.send(*(frames.send_counted("/queue/forgotten", b"." * 50_000) for _ in range(120)))
+        eventually(lambda: answer(session, "memory")["short"], "memory is short")
+        broker.terminate()
+        websocket.expect_close(1001)
+        session.expect_closed()
+        session.close()
+        publisher.frames_until_closed()
+        publisher.close()
+        assert broker.wait() == 0
+        assert "E-HEART-BEAT-TIMEOUT" not in broker.log_text()
+
+
 def test_a_slow_consumer_does_not_delay_the_close_of_others(start_broker: StartBroker) -> None:
     """Its pending bytes take longer to read than `drain`, and its policy does not cut it off in that time."""
     broker = start_broker(drain="4s", outbox_limit="64KiB", slow_consumer="block:1h")

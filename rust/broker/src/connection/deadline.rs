@@ -23,6 +23,8 @@ const CLOSING_STALL_MS: u64 = 5000;
 /// The longest wait for the last answers to a connection since it sends no more, while it takes nothing that precedes
 /// them. If nothing precedes them, such a delay is a bug, and is logged as one.
 pub(crate) const ANSWERS_MS: u64 = 60_000;
+/// The longest delay of a deadline for input while there is always more to read.
+const BEHIND_MS: u64 = 1000;
 /// The time that answers may stay unread under policies that do not block.
 const PATIENCE_MS: u64 = 5000;
 
@@ -73,7 +75,7 @@ impl Conn {
             return self.life.since_ms + REFUSAL_MS;
         }
         if !self.has_logged_in() {
-            return self.life.since_ms.saturating_add(millis(config.login_timeout));
+            return self.expected_ms(turn);
         }
         let heartbeat = self.protocol.session.heartbeat();
         let mut next_ms = self.slow_deadline(config).unwrap_or(NEVER);
@@ -88,15 +90,41 @@ impl Conn {
         if self.life.ending {
             return next_ms; // what the client sends, or does not send, takes no effect any more
         }
-        match self.held_deadline(config) {
-            Some(held_ms) => next_ms.min(held_ms),
-            // A client that has closed its direction cannot beat any more; it gets its answers.
-            None if self.wait.is_on() || self.input.eof => next_ms,
-            None => {
-                let frame_ms = self.frame_deadline(config).map_or(NEVER, |(at_ms, _)| at_ms);
-                next_ms.min(self.protocol.silence_deadline(self.input.read_ms)).min(frame_ms)
-            }
+        next_ms.min(self.held_deadline(config).unwrap_or_else(|| self.expected_ms(turn)))
+    }
+
+    /// What has to come from the client, and by when: CONNECT, the rest of a frame, a sign of life.
+    fn expected(&self, config: &Config) -> Option<(u64, Overdue)> {
+        if !self.has_logged_in() {
+            return Some((self.life.since_ms.saturating_add(millis(config.login_timeout)), Overdue::Login));
         }
+        // A client that has closed its direction cannot beat any more; it gets its answers.
+        if self.life.ending || self.wait.is_on() || self.input.eof {
+            return None;
+        }
+        let frame =
+            self.frame_deadline(config).map(|(at_ms, allowed_ms)| (at_ms, Overdue::Frame(allowed_ms)));
+        let silence = (self.protocol.silence_deadline(self.input.read_ms), Overdue::Silence);
+        frame.filter(|(at_ms, _)| *at_ms <= silence.0).or(Some(silence))
+    }
+
+    /// The time at which something that is expected has not come.
+    fn expected_ms(&self, turn: &Turn) -> u64 {
+        let at_ms = self.expected(&turn.config).map_or(NEVER, |(at_ms, _)| at_ms);
+        match self.may_have_come(at_ms, turn) {
+            true if turn.is_draining => NEVER, // nothing more is read
+            true => at_ms.max(turn.now_ms + 1),
+            false => at_ms,
+        }
+    }
+
+    /// Whether something that is expected by this time may have come, but was not read: the shard may have had no
+    /// turn since.
+    fn may_have_come(&self, at_ms: u64, turn: &Turn) -> bool {
+        let is_read = self.wait.is_on() // for the check of its login
+            || self.input.drained_ms >= at_ms
+            || self.input.behind_since_ms.get().is_some_and(|since_ms| turn.now_ms >= since_ms + BEHIND_MS);
+        !is_read
     }
 
     /// Whether it has sent CONNECT and got the answer.
@@ -132,14 +160,8 @@ impl Conn {
             None
         } else if self.wait.is_on() {
             has_passed(self.held_deadline(config)).then_some(Overdue::Held)
-        } else if self.input.eof {
-            None
-        } else if let Some((_, allowed_ms)) =
-            self.frame_deadline(config).filter(|(at_ms, _)| now_ms >= *at_ms)
-        {
-            Some(Overdue::Frame(allowed_ms))
         } else {
-            (now_ms >= self.protocol.silence_deadline(self.input.read_ms)).then_some(Overdue::Silence)
+            self.expected(config).filter(|_| now_ms >= self.expected_ms(turn)).map(|(_, overdue)| overdue)
         }
     }
 
@@ -214,6 +236,20 @@ impl Connections {
         true
     }
 
+    /// Whether a connection has to be read before a deadline for its input may take effect.
+    pub fn has_to_be_read_first(&mut self, turn: &Turn, key: ConnKey) -> bool {
+        let Some(conn) = self.table.get_mut(key).filter(|conn| conn.life.is_open() && !conn.life.refused)
+        else {
+            return false;
+        };
+        let at_ms = conn.expected(&turn.config).map_or(NEVER, |(at_ms, _)| at_ms);
+        if turn.is_draining || turn.now_ms < at_ms || !conn.may_have_come(at_ms, turn) {
+            return false;
+        }
+        conn.input.behind_since_ms.get_or_set(turn.now_ms);
+        true
+    }
+
     /// The deadline of a connection that is overdue now, unless its peer has taken bytes meanwhile.
     pub fn overdue(&mut self, turn: &Turn, key: ConnKey) -> Option<Overdue> {
         let conn = self.table.get_mut(key).filter(|conn| turn.now_ms >= conn.next_deadline(turn))?;
@@ -239,7 +275,7 @@ impl Connections {
 mod tests {
     use super::*;
     use crate::connection::answers::Answer;
-    use crate::connection::fixtures::{connections, turn};
+    use crate::connection::fixtures::{connections, read_everything, turn};
     use crate::ids::ConnKey;
     use crate::timer::Since;
 
@@ -247,6 +283,7 @@ mod tests {
     fn next(connections: &mut Connections, turn: &mut Turn, key: ConnKey) -> (u64, Option<Overdue>) {
         let conn = connections.table.get(key).expect("an open connection");
         turn.now_ms = conn.next_deadline(turn);
+        read_everything(connections, turn, key);
         (turn.now_ms, connections.overdue(turn, key))
     }
 
@@ -272,6 +309,45 @@ mod tests {
             pulls.is_listed = true;
         }
         assert_eq!(conn.answers_deadline(70_000), Some(70_000 + ANSWERS_MS));
+    }
+
+    #[test]
+    fn a_client_is_silent_only_if_everything_was_read_that_may_have_come() {
+        let (mut connections, mut turn) = (Connections::default(), turn(Config::default()));
+        let key = connections.table.insert(Conn::connected(1, "10000,0"));
+        turn.now_ms = 19_999;
+        assert!(!connections.has_to_be_read_first(&turn, key));
+        turn.now_ms = 25_000;
+        assert!(connections.has_to_be_read_first(&turn, key) && connections.overdue(&turn, key).is_none());
+        assert_eq!(connections.table.get(key).map(|conn| conn.next_deadline(&turn)), Some(25_001));
+        read_everything(&mut connections, &turn, key);
+        assert_eq!(connections.overdue(&turn, key), Some(Overdue::Silence));
+        assert!(!connections.has_to_be_read_first(&turn, key));
+    }
+
+    #[test]
+    fn a_deadline_waits_a_second_for_a_client_that_sends_without_end() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        let arriving = connections.table.get_mut(keys[0]).expect("an open connection");
+        arriving.input.arrival.is_incomplete(true, 0, 0);
+        turn.now_ms = 40_000;
+        assert!(connections.has_to_be_read_first(&turn, keys[0]));
+        turn.now_ms += BEHIND_MS - 1;
+        assert_eq!(connections.overdue(&turn, keys[0]), None);
+        turn.now_ms += 1;
+        assert_eq!(connections.overdue(&turn, keys[0]), Some(Overdue::Frame(30_000)));
+    }
+
+    #[test]
+    fn nothing_is_expected_from_clients_that_are_not_read_during_a_drain() {
+        let (mut connections, mut turn) = (Connections::default(), turn(Config::default()));
+        let keys =
+            [Conn::connected(1, "10000,0"), Conn::scripted(2)].map(|conn| connections.table.insert(conn));
+        (turn.is_draining, turn.now_ms) = (true, 25_000);
+        for key in keys {
+            assert!(!connections.has_to_be_read_first(&turn, key));
+            assert_eq!(connections.table.get(key).map(|conn| conn.next_deadline(&turn)), Some(NEVER));
+        }
     }
 
     #[test]

@@ -50,6 +50,12 @@ pub(crate) fn connections(count: usize) -> (Connections, Vec<ConnKey>) {
     (connections, keys)
 }
 
+/// A connection's socket was found to have nothing more to read.
+pub(crate) fn read_everything(connections: &mut Connections, turn: &Turn, key: ConnKey) {
+    let conn = connections.table.get_mut(key).expect("an open connection");
+    conn.input.is_drained(turn.now_ms);
+}
+
 /// Everything sent to a connection whose socket takes all bytes; one character per byte.
 pub(crate) fn told(connections: &mut Connections, turn: &mut Turn, key: ConnKey) -> String {
     let conn = connections.table.get_mut(key).expect("an open connection");

@@ -7,6 +7,7 @@ use stompica_proto::header;
 use super::arrival::Arrival;
 use super::conn::{Conn, Transport};
 use crate::door::planted;
+use crate::timer::Since;
 
 /// Spare capacity after kept input that is not worth freeing.
 const SLACK_BYTES: usize = 256 << 10;
@@ -33,6 +34,10 @@ pub struct Input {
     pub is_listed: bool,
     /// The time of the last byte.
     pub read_ms: u64,
+    /// The last time at which everything that had come was read and decoded.
+    pub drained_ms: u64,
+    /// The time since which a deadline has passed, but not everything that has come is read.
+    pub behind_since_ms: Since,
     /// The shard's round of mail at the time of the last byte.
     pub read_round: u64,
     /// Bytes of input and transactions that the shard's total includes.
@@ -65,6 +70,8 @@ impl Input {
             eof: false,
             is_listed: false,
             read_ms: now_ms,
+            drained_ms: now_ms,
+            behind_since_ms: Since::NONE,
             read_round: 0,
             counted_bytes: 0,
             counted_input: 0,
@@ -109,6 +116,12 @@ impl Input {
             None if decoding.consumed == 0 && !rest.is_empty() && !decoding.waits => {} // it was not decoded
             _ => self.arrival.is_over(),
         }
+    }
+
+    /// Records that everything that has come is read and decoded. Returns whether a deadline waits for that.
+    pub fn is_drained(&mut self, now_ms: u64) -> bool {
+        self.drained_ms = now_ms;
+        self.behind_since_ms.take().is_some()
     }
 
     /// Discards the kept bytes; they take no effect any more.

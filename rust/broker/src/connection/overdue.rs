@@ -94,13 +94,14 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::connection::conn::{Conn, Transport, WebSocket};
-    use crate::connection::fixtures::{connections, told, turn};
+    use crate::connection::fixtures::{connections, read_everything, told, turn};
     use crate::connection::pausing::Pause;
     use crate::timer::Since;
 
     /// The frames that a connection is sent at its next deadline, including those of its end.
     fn handle_deadline(connections: &mut Connections, turn: &mut Turn, key: ConnKey) -> String {
         turn.now_ms = connections.table.get(key).expect("an open connection").next_deadline(turn);
+        read_everything(connections, turn, key);
         assert_eq!(connections.handle_deadline(turn, key), None);
         if connections.table.get(key).is_some_and(|conn| !conn.life.is_open()) {
             connections.write_last(turn, key);

@@ -139,7 +139,7 @@ impl Connections {
                 }
                 return Some(Read { len: begun + len, is_drained });
             }
-            Received::Blocked => {}
+            Received::Blocked => self.note_drained(turn, key),
             Received::Interrupted => self.queue_for_reading(key),
             Received::Failed(error) => self.drop_connection(turn, key, &error.to_string()),
         }
@@ -155,8 +155,17 @@ impl Connections {
             .is_some_and(|conn| !is_drained || conn.input.has_unparsed || !conn.life.is_open());
         if goes_on {
             self.queue_for_reading(key);
+        } else {
+            self.note_drained(turn, key);
         }
         self.end_if_done(turn, key);
+    }
+
+    /// Records that everything that a connection has sent is read and decoded.
+    fn note_drained(&mut self, turn: &mut Turn, key: ConnKey) {
+        if self.table.get_mut(key).is_some_and(|conn| conn.input.is_drained(turn.now_ms)) {
+            self.rearm(turn, key); // its deadline was later until now
+        }
     }
 
     /// Reads and discards, so that closing does not reset the connection.

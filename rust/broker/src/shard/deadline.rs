@@ -48,6 +48,9 @@ impl Shard {
         if !self.connections.take_deadline(key, at_ms) {
             return; // it was replaced by an earlier deadline
         }
+        if self.connections.has_to_be_read_first(&self.turn, key) {
+            self.read_first(key);
+        }
         match self.connections.handle_deadline(&mut self.turn, key) {
             Some(Overdue::SlowConsumer | Overdue::Untaken) => self.cut_off(key),
             Some(_) => self.refuse_publisher(key),
@@ -56,6 +59,17 @@ impl Shard {
         if !planted!("deadline-not-renewed") {
             self.connections.rearm(&mut self.turn, key);
         }
+    }
+
+    /// Reads a connection whose deadline has passed: what it is to send may have come before, while this shard had no
+    /// turn, or in a turn in which the poll had too many other sockets to report.
+    fn read_first(&mut self, key: ConnKey) {
+        let is_listed = self.connections.table.get(key).is_some_and(|conn| conn.input.is_listed);
+        if is_listed || self.turn.budget.is_exhausted() {
+            return self.connections.queue_for_reading(key);
+        }
+        self.serve(key);
+        self.settle();
     }
 
     /// Takes back deliveries that were not acknowledged within `ack_timeout`.

@@ -64,6 +64,7 @@ impl Shard {
         if self.draining.as_ref().is_some_and(|draining| draining.deadline_ms > 0) {
             return;
         }
+        self.turn.is_draining = true;
         let drain_ms = u64::try_from(self.turn.config.drain.as_millis()).unwrap_or(u64::MAX);
         let draining = self.draining.get_or_insert_with(Draining::default);
         draining.impatient_ms = self.turn.now_ms.saturating_add(drain_ms / 2);

@@ -47,6 +47,37 @@ fn login_timeout_counts_from_accept_although_the_shard_was_busy() {
     assert!(told(&in_time)[0].starts_with("CONNECTED"), "{:?}", told(&in_time));
 }
 
+#[test]
+fn what_came_in_time_counts_although_the_poll_reports_it_late() {
+    let mut broker = broker(Config { writers: 1, ..Config::default() });
+    let mut clients: Vec<Client> =
+        (0..300).map(|_| Client::new(broker.connect(0).expect("sockets"))).collect();
+    broker.run_until_idle();
+    for client in &mut clients {
+        client.send(b"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:10000,0\n\n\0");
+    }
+    broker.advance_ms(10_000); // login_timeout
+    broker.run_until_idle();
+    for (at, client) in clients.iter_mut().enumerate().skip(1) {
+        assert!(client.read(usize::MAX));
+        client.send(if at % 2 == 0 { b"\n" } else { b"SEND\ndestination:/topic/a\n" });
+    }
+    broker.advance_ms(20_000); // two intervals
+    broker.run_until_idle();
+    for (at, client) in clients.iter_mut().enumerate().skip(1) {
+        client.send(if at % 2 == 0 { b"\n" } else { b"\n\0" });
+    }
+    broker.advance_ms(10_000); // frame_timeout
+    broker.run_until_idle();
+    for client in &mut clients {
+        client.read(usize::MAX);
+    }
+    let last = |client: &Client| client.received_frames().last().unwrap_or_default().to_owned();
+    assert!(last(&clients[0]).contains("E-HEART-BEAT-TIMEOUT"), "{}", last(&clients[0]));
+    let first_ended = clients.iter().skip(1).find(|client| !last(client).starts_with("CONNECTED"));
+    assert_eq!(first_ended.map(last), None);
+}
+
 /// A client with `count` subscriptions to topics that no other client has.
 fn subscriber(broker: &mut SimulatedBroker, number: usize, count: usize, ack: &str) -> Client {
     let mut client = connecting(broker, 0);

@@ -42,6 +42,8 @@ pub struct Turn {
     pub now_ms: u64,
     /// Milliseconds by which the broker's clock is ahead of the system's clocks.
     pub ahead_ms: u64,
+    /// The broker shuts down: nothing more is read from connections.
+    pub is_draining: bool,
     /// The budget of this part of the turn.
     pub budget: Budget,
     /// The maxima of all turns.
@@ -85,6 +87,7 @@ impl Turn {
             number: 0,
             now_ms: 0,
             ahead_ms: 0,
+            is_draining: false,
             budget: Budget::default(),
             heaviest: Heaviest::default(),
             cpu_clock: CpuClock::default(),
