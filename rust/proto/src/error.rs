@@ -68,7 +68,7 @@ codes! {
     DestinationMissing = "E-DEST-MISSING", "destination missing", 1002;
     /// A malformed destination: a wildcard in a wrong place.
     DestinationInvalid = "E-DEST-INVALID", "invalid destination", 1002;
-    /// A SEND to a wildcard.
+    /// A SEND to a wildcard, or with a `reply-to` that is one of temporary destinations.
     DestinationWildcard = "E-DEST-WILDCARD", "wildcard not allowed in SEND", 1002;
     /// A SUBSCRIBE to another connection's temporary destination.
     TemporaryOwner = "E-TEMP-OWNER", "temporary destination of another connection", 1008;

@@ -344,3 +344,12 @@ def test_a_send_to_a_temporary_wildcard_is_an_error(client: Clients, version: st
     wire = client(version)
     wire.send(frames.send(f"{kind}*", "x", receipt="r"))
     wire.expect_error("E-DEST-WILDCARD", receipt_id="r")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reply_to_that_nobody_could_answer_is_an_error(client: Clients, version: str, kind: str) -> None:
+    """Otherwise a service that answers would be disconnected for its answer."""
+    wire = client(version)
+    wire.send(frames.send("/queue/requests", "x", receipt="r", reply_to=f"{kind}*"))
+    wire.expect_error("E-DEST-WILDCARD", receipt_id="r")

@@ -27,7 +27,7 @@ impl Owners<'_> {
         name: &[u8],
         full: &[u8],
     ) -> Result<(), ProtocolError> {
-        // A pattern has no queue; an id that is in use is left to the client.
+        // An id that is in use is left to the client.
         if self.queues.home.find(full).is_none_or(|queue| self.queues.home.is_consumed(queue))
             || self.find_subscription(key, name).is_some()
         {

@@ -83,7 +83,8 @@ impl Owners<'_> {
     /// queue, also subscribes the sender to it.
     ///
     /// # Errors
-    /// `E-SUB-COUNT`, `E-DEST-COUNT`, `E-MEMORY`.
+    /// `E-DEST-WILDCARD`: who answers would get it otherwise, and be disconnected. `E-SUB-COUNT`, `E-DEST-COUNT`,
+    /// `E-MEMORY`.
     pub(super) fn rewrite_reply_to(
         &mut self,
         key: ConnKey,
@@ -91,7 +92,11 @@ impl Owners<'_> {
         reply_to: &[u8],
         headers: &mut Vec<u8>,
     ) -> Result<(), ProtocolError> {
-        if !self.is_temporary(reply_to) || secret_of(reply_to).is_some() {
+        if !self.is_temporary(reply_to) {
+            return Ok(());
+        }
+        require_plain(reply_to)?;
+        if secret_of(reply_to).is_some() {
             return Ok(());
         }
         let full = self.own_temporary(key, reply_to)?;

@@ -78,6 +78,20 @@ fn other_reply_tos_are_left_as_they_are() {
 }
 
 #[test]
+fn a_reply_to_that_nobody_could_answer_is_refused() {
+    let mut fixture = fixture();
+    let (key, service) = (fixture.client(), service(&mut fixture));
+    let full = request(&mut fixture, key, service, "/temp-queue/x");
+    for reply_to in ["/temp-queue/*", "/temp-queue/a/>", "/temp-topic/#", &format!("{full}*")] {
+        let key = fixture.client();
+        fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/temp-queue/*\n\n");
+        fixture.send(key, &format!("SEND\ndestination:/topic/requests\nreply-to:{reply_to}\n\nplease"));
+        assert_eq!(fixture.error_to(key), "E-DEST-WILDCARD", "{reply_to}");
+    }
+    assert_eq!(fixture.sent_to(service), "");
+}
+
+#[test]
 fn an_explicit_subscription_replaces_the_implicit_one() {
     let mut fixture = fixture();
     let (key, service) = (fixture.client(), service(&mut fixture));
