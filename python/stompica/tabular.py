@@ -25,7 +25,11 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def text(value: Any) -> str:
-    """Formats a value for display: `yes` and `no`, an empty string for None."""
+    """Formats a value for display on one line: `yes` and `no`, an empty string for None.
+
+    What a terminal would act on is escaped, since clients choose names: line ends, colours, moves of the cursor.
+    """
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "" if value is None else str(value)
+    shown = "" if value is None else str(value)
+    return shown if shown.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in shown)

@@ -36,6 +36,18 @@ def test_queues_are_printed_as_a_table(
     assert any(row.split()[0] == "/queue/of-the-cli" for row in rows)
 
 
+def test_names_cannot_act_on_the_terminal(
+    capsys: pytest.CaptureFixture[str], broker: BrokerProcess, client: Clients
+) -> None:
+    wire = client()
+    wire.send_and_wait("/queue/cli\\n\x1b[2J", "one")
+    wire.subscribe("/topic/cli\\n\x1b[2J")
+    for query, line in (("queues", "/queue/cli\\n\\x1b[2J"), ("subs", "/topic/cli\\n\\x1b[2J")):
+        lines = run_diag(capsys, broker, query).split("\n")
+        assert [found for found in lines if found.startswith(line)], lines
+        assert all(found.isprintable() for found in lines), lines
+
+
 def test_json_is_printed_as_one_line(capsys: pytest.CaptureFixture[str], broker: BrokerProcess) -> None:
     printed = run_diag(capsys, broker, "session", "--json")
     assert records.decode("session", json.loads(printed)).clients >= 1

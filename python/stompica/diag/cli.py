@@ -87,7 +87,7 @@ def render(query: str, record: Any) -> Iterator[str]:
     elif isinstance(value, list) and value and isinstance(value[0], dict):
         yield from table(value)
     elif isinstance(value, list):
-        yield from value or ["(none)"]
+        yield from map(text, value or ["(none)"])
     else:
         yield text(value)
 

@@ -50,12 +50,14 @@ def test_the_monitor_reports_the_queues_every_five_seconds(
     fill(publisher, "/queue/waiting", *"12345")
     fill(publisher, "/queue/empty", *"123")
     fill(publisher, "/queue/held", *"1234")
+    fill(publisher, "/queue/two\\nlines", "1")
     worker.send(frames.subscribe("/queue/empty", "empty"))
     take(worker, *"123")
     worker.send(frames.subscribe("/queue/held", "held", ack="client-individual", prefetch_count=2))
     first, _ = take(worker, "1", "2")
     assert [message.text for message in ack_and_wait(worker, first) or [worker.expect_message()]] == ["3"]
     expected = {"/queue/waiting": (5, 0, 5), "/queue/empty": (0, 3, 3), "/queue/held": (3, 1, 4)}
+    expected["/queue/two\\nlines"] = (1, 0, 1)
     for wire in wires:
         wait_for_report(wire, expected)
     # the pattern does not match the monitor

@@ -1,5 +1,6 @@
 //! Assembly of an answer of DIAG with many rows: sorted and written over as many turns as it takes.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Owners;
@@ -121,13 +122,26 @@ impl Assembly {
     }
 }
 
-/// A queue's line in the format of stompserver; empty for other kinds than work queues.
+/// A queue's lines in the format of stompserver; empty for other kinds than work queues. Control characters of its name
+/// are escaped: a line end in it would let anybody add lines about other queues.
 pub(crate) fn text_of(queue: &QueueRow) -> String {
     let QueueRow { name, size, dequeued, enqueued, .. } = queue;
+    let name = on_one_line(name);
     match queue.kind {
         "work" => format!("Queue: {name}\nsize: {size}\ndequeued: {dequeued}\nenqueued: {enqueued}\n\n"),
         _ => String::new(),
     }
+}
+
+fn on_one_line(name: &str) -> Cow<'_, str> {
+    if !name.contains(char::is_control) {
+        return Cow::Borrowed(name);
+    }
+    let escaped = |letter: char| match letter.is_control() {
+        true => letter.escape_debug().to_string(),
+        false => letter.to_string(),
+    };
+    Cow::Owned(name.chars().map(escaped).collect::<String>())
 }
 
 impl Owners<'_> {
@@ -147,5 +161,18 @@ impl Owners<'_> {
         self.turn.budget.encoded += text.len();
         let answer = Answer::of_text(assembly.subject.query(), text, assembly.left_out);
         self.announce(assembly.subject, answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_adds_no_lines_to_the_text() {
+        let row = |name: &str| QueueRow { name: name.to_owned(), kind: "work", ..QueueRow::default() };
+        let end = "\nsize: 0\ndequeued: 0\nenqueued: 0\n\n";
+        assert_eq!(text_of(&row("/queue/é:\\")), format!("Queue: /queue/é:\\{end}"));
+        assert_eq!(text_of(&row("/queue/a\nsize: 9\r")), format!("Queue: /queue/a\\nsize: 9\\r{end}"));
     }
 }
