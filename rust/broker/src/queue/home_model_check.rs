@@ -7,7 +7,7 @@ impl World {
     pub(super) fn rest(&mut self) {
         for home in 0..self.homes.len() {
             (0..homes::SHARDS).for_each(|shard| self.room(home, shard, true));
-            self.homes[home].note_full(false);
+            self.homes[home].note_memory(0, 1 << 30, 1);
         }
         loop {
             for home in 0..self.homes.len() {

@@ -54,7 +54,7 @@ impl ModelStore {
 impl World {
     /// Pages out from a home while memory is short, or full.
     pub(super) fn page_out(&mut self, home: usize, is_full: bool) {
-        self.homes[home].note_full(is_full);
+        self.homes[home].note_memory(if is_full { 1 << 30 } else { 0 }, 1 << 30, 1);
         self.homes[home].page_out();
     }
 

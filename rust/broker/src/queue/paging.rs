@@ -6,8 +6,9 @@
 //! of the store makes it ready again. If a requested message is dropped before the answer comes, its answer is ignored. If
 //! its queue is removed, but its turn to be dropped comes after the answer, the answer has ended its record.
 //!
-//! Messages in flight stay in memory, too. At 95 % of `memory_limit` a queue therefore requests one message at a time,
-//! when none of its messages is in flight; and one that has expired.
+//! Messages in flight stay in memory, too. At 95 % of `memory_limit`, what was requested included, a queue therefore
+//! requests one message at a time, when none of its messages is in flight; and one that has expired. All queues of a home
+//! together request little more than one window then; the others wait in line. Below 90 % all load ahead again.
 //!
 //! A message whose stub expires is forgotten without being loaded, unless it goes to a dead-letter queue. A message
 //! that the store cannot read is counted as dropped and logged, and later messages are delivered. The store is not told
@@ -15,6 +16,8 @@
 //!
 //! Messages that were delivered before stay in memory. So do messages of a worker topic, because they leave it with its
 //! last consumer, and messages of a queue with a [`Pick`](super::pick::Pick).
+
+use std::collections::VecDeque;
 
 use super::home::Home;
 use super::paged::{Dropped, Window};
@@ -50,6 +53,9 @@ fn loaded_at_once() -> usize {
     (1024 / turn_divisor()).max(1)
 }
 
+/// The number of queues that are let to request a message in one turn while memory is full.
+const LOADING_AT_ONCE: usize = 16;
+
 /// The state of paging at one home.
 #[derive(Debug, Default)]
 pub(super) struct Paging {
@@ -58,8 +64,13 @@ pub(super) struct Paging {
     pub(super) window: Window,
     /// Nothing is to be loaded ahead, because memory is full.
     is_full: bool,
-    /// The queue and the place of each message that was requested; `None`: it was dropped meanwhile.
-    requested: Map<RecordId, Option<(QueueKey, u64)>>,
+    /// The bytes that may be requested in this turn before memory counts as full.
+    room: i64,
+    /// The messages that were requested.
+    requested: Map<RecordId, Requested>,
+    pub(super) requested_bytes: usize,
+    /// Queues that request a message once fewer are requested.
+    pub(super) waiting: VecDeque<QueueKey>,
     /// Whether the store may have more answers now.
     has_more: bool,
     /// The slot of the queue that is visited next.
@@ -69,10 +80,29 @@ pub(super) struct Paging {
     unproductive: usize,
 }
 
+/// A message that was requested.
+#[derive(Clone, Copy, Debug)]
+struct Requested {
+    /// Its queue and its place; `None`: it was dropped meanwhile.
+    place: Option<(QueueKey, u64)>,
+    bytes: usize,
+}
+
 impl Paging {
     /// The initial state; `is_on`: the store can load messages.
     pub(super) fn new(is_on: bool) -> Self {
-        Paging { is_on, ..Paging::default() }
+        Paging { is_on, room: i64::MAX, ..Paging::default() }
+    }
+
+    /// Whether a queue may request a message, at least one.
+    fn has_room(&self) -> bool {
+        !self.is_full || self.requested_bytes < self.window.bytes
+    }
+
+    /// The bytes of all requested messages.
+    #[cfg(any(test, simulated))]
+    pub(super) fn bytes_of_requested(&self) -> usize {
+        self.requested.values().map(|requested| requested.bytes).sum()
     }
 }
 
@@ -81,6 +111,7 @@ impl Home {
     #[must_use]
     pub fn has_paging_work(&self, pages_out: bool) -> bool {
         self.paging.has_more
+            || (!self.paging.waiting.is_empty() && self.paging.has_room())
             || (pages_out && self.paging.is_on && self.paging.unproductive < self.queues.slots())
     }
 
@@ -138,21 +169,55 @@ impl Home {
                 self.store.forget(record);
             }
         }
-        let mut window = self.paging.window;
-        if self.paging.is_full {
-            window.messages = usize::from(queue.in_flight == 0);
-        }
-        while let Some(stub) = queue.pending.load_next(window) {
+        let paging = &mut self.paging;
+        loop {
+            if !paging.has_room() {
+                if queue.pending.is_paged() && !std::mem::replace(&mut queue.waits_to_load, true) {
+                    paging.waiting.push_back(key);
+                }
+                return;
+            }
+            let mut window = paging.window;
+            if paging.is_full {
+                window.messages = usize::from(queue.in_flight == 0);
+            }
+            let Some(stub) = queue.pending.load_next(window) else { return };
             self.visited += 1;
-            self.paging.requested.insert(stub.record, Some((key, stub.seq)));
+            let bytes = stub.bytes as usize;
+            paging.requested_bytes += bytes;
+            paging.room = paging.room.saturating_sub_unsigned(bytes as u64);
+            paging.is_full |= paging.room <= 0;
+            paging.requested.insert(stub.record, Requested { place: Some((key, stub.seq)), bytes });
             self.store.load(stub.record);
         }
     }
 
-    /// Notes whether memory is full. Once it is not any more, all queues load ahead again.
-    pub(super) fn note_full(&mut self, is_full: bool) {
-        if std::mem::replace(&mut self.paging.is_full, is_full) && !is_full {
+    /// Notes how much memory is held: an equal share of what is left may be requested. Memory is full at 95 %, and until less
+    /// than 90 % is held, so that the state does not flap: at its end all queues load ahead again.
+    pub(super) fn note_memory(&mut self, held: i64, limit: i64, shards: usize) {
+        let shards = i64::try_from(shards).unwrap_or(i64::MAX);
+        let requested = i64::try_from(self.paging.requested_bytes).unwrap_or(i64::MAX);
+        let left_below = |percent| (limit / 100 * percent - held) / shards - requested;
+        let was_full = self.paging.is_full;
+        self.paging.room = left_below(95);
+        self.paging.is_full = left_below(if was_full { 90 } else { 95 }) <= 0;
+        if was_full && !self.paging.is_full {
             self.sweep_all();
+        }
+    }
+
+    /// Lets queues that waited request messages, as many as may find room.
+    pub(super) fn let_load(&mut self) {
+        let mut left = if self.paging.is_full { LOADING_AT_ONCE } else { looks_max() };
+        while left > 0
+            && self.paging.has_room()
+            && let Some(key) = self.paging.waiting.pop_front()
+        {
+            (left, self.visited) = (left - 1, self.visited + 1);
+            if let Some(queue) = self.queues.get_mut(key) {
+                queue.waits_to_load = false;
+                self.mark_ready(key);
+            }
         }
     }
 
@@ -164,7 +229,9 @@ impl Home {
                 return give_back(&mut self.paging.requested);
             };
             self.visited += 1;
-            if let Some(Some((key, seq))) = self.paging.requested.remove(&record) {
+            let Some(Requested { place, bytes }) = self.paging.requested.remove(&record) else { continue };
+            self.paging.requested_bytes -= bytes;
+            if let Some((key, seq)) = place {
                 self.arrive(key, seq, record, loaded);
             }
         }
@@ -200,7 +267,7 @@ impl Home {
     pub(super) fn forget_dropped(&mut self, dropped: Dropped) {
         if dropped.was_requested {
             let Some(requested) = self.paging.requested.get_mut(&dropped.record) else { return };
-            *requested = None;
+            requested.place = None;
         }
         self.store.forget(dropped.record);
     }
@@ -247,9 +314,10 @@ impl Owners<'_> {
     }
 
     fn page(&mut self) {
-        let is_full = self.turn.is_out_of_memory();
-        self.queues.home.note_full(is_full);
+        let (held, limit) = (self.turn.held_bytes(), self.turn.memory_limit());
+        self.queues.home.note_memory(held, limit, self.turn.shards);
         self.queues.home.take_loaded();
+        self.queues.home.let_load();
         if self.turn.memory.is_paging {
             self.queues.home.page_out();
         }

@@ -171,7 +171,7 @@ fn a_long_queue_occupies_the_memory_of_its_window_and_its_stubs() {
 fn while_memory_is_full_a_queue_loads_one_message_when_none_is_in_flight() {
     let (mut world, queue) = with_paged_out(20);
     world.home.attach(queue, subscriber(1), credit(100));
-    world.home.note_full(true);
+    world.home.note_memory(1 << 30, 1 << 30, 1);
     let first = world.dispatch();
     assert_eq!((first.len(), world.home.requested()), (WINDOW, 0), "those that stayed in memory");
     first.iter().for_each(|delivery| world.settle(delivery));
@@ -187,9 +187,46 @@ fn while_memory_is_full_a_queue_loads_one_message_when_none_is_in_flight() {
     world.home.take_loaded();
     let held = world.dispatch();
     assert_eq!((held.len(), world.home.requested()), (1, 0), "nothing is loaded ahead");
-    world.home.note_full(false);
+    world.home.note_memory(0, 1 << 30, 1);
     world.home.proceed(usize::MAX);
     assert_eq!(world.consume().len(), 20 - WINDOW - 4);
+}
+
+#[test]
+fn usage_around_95_percent_does_not_visit_all_queues_again_and_again() {
+    let (mut world, _) = with_paged_out(20);
+    for (percent, is_sweeping) in [(95, false), (94, false), (95, false), (91, false), (89, true)] {
+        world.home.note_memory(percent << 20, 100 << 20, 1);
+        assert_eq!(world.home.is_sweeping(), is_sweeping, "{percent} %");
+    }
+}
+
+#[test]
+fn queues_together_request_no_more_than_fits_and_take_turns_while_memory_is_full() {
+    const QUEUES: usize = 30;
+    const COUNT: usize = 12;
+    let mut world = World::new();
+    let size = message("0").size();
+    for at in 0..QUEUES {
+        let queue = world.home.create(format!("/queue/{at}").as_bytes(), QueueKind::Work);
+        world.send(queue, COUNT);
+        world.home.attach(queue, subscriber(at as u32 + 1), credit(100));
+    }
+    world.page_out();
+    world.home.set_window(WINDOW, 2 * size);
+    let mut consumed = 0;
+    for turn in 0..QUEUES * COUNT {
+        // Half of the turns have room for seven messages, and the others for none.
+        let held = if turn % 2 == 0 { 95 << 20 } else { (95 << 20) - 7 * size as i64 };
+        world.home.note_memory(held, 100 << 20, 1);
+        world.home.let_load();
+        let deliveries = world.dispatch();
+        assert!(world.home.paging.requested_bytes <= 10 * size, "{}", world.home.paging.requested_bytes);
+        deliveries.iter().for_each(|delivery| world.settle(delivery));
+        consumed += deliveries.len();
+        world.home.take_loaded();
+    }
+    assert_eq!((consumed, world.home.requested(), world.home.stubs()), (QUEUES * COUNT, 0, 0));
 }
 
 #[test]

@@ -55,6 +55,8 @@ pub struct Queue {
     pub(super) is_ready: bool,
     /// A part of its line may not be loaded, or `picking` is set.
     pub(super) is_special: bool,
+    /// It is in the line of queues that request a message once fewer are requested.
+    pub(super) waits_to_load: bool,
     /// What decides who gets which message, if it is not its place.
     pub(super) picking: Option<Box<Picking>>,
     /// The deadline in the timers.
@@ -96,6 +98,7 @@ impl Queue {
             patterns_as_of: 0,
             is_ready: false,
             is_special: false,
+            waits_to_load: false,
             picking: None,
             deadline_ms: u64::MAX,
             idle_since_ms: now_ms,

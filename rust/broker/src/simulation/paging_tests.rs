@@ -157,6 +157,39 @@ fn each_message_is_consumed_once_although_some_are_refused_and_consumers_leave()
 }
 
 #[test]
+fn large_messages_of_many_queues_are_not_loaded_all_at_once() {
+    const QUEUES: usize = 60;
+    let store = PagingStore::new(1, 100);
+    let mut broker = paging_broker(Config { writers: 1, ..Config::default() }, &store);
+    let [mut publisher, mut consumer] = [0; 2].map(|shard| connect(&mut broker, shard));
+    let large = "x".repeat(60_000);
+    for at in 0..QUEUES {
+        let send = |body: &str| format!("SEND\ndestination:/queue/{at}\n\n{body}\0");
+        publisher.send((send("small").repeat(70) + &send(&large)).as_bytes());
+        exchange(&mut broker, &mut publisher);
+    }
+    assert_eq!(stubs(&broker) / QUEUES, 6, "of each queue at least");
+    for at in 0..QUEUES {
+        let subscribe = "SUBSCRIBE\nack:client-individual\nprefetch-count:70\n";
+        consumer.send(format!("{subscribe}id:{at}\ndestination:/queue/{at}\n\n\0").as_bytes());
+    }
+    let (mut most, mut acks) = (0, Vec::new());
+    for round in 0..5000 {
+        broker.round();
+        consumer.read(usize::MAX);
+        acks.extend(consumer.deliveries.drain(..));
+        if round < 1000 {
+            most = most.max(broker.snapshot().held_bytes); // until here it acknowledges nothing
+        } else {
+            let acks: String = acks.drain(..).map(|(ack, _)| format!("ACK\nid:{ack}\n\n\0")).collect();
+            consumer.send(acks.as_bytes());
+        }
+    }
+    assert_eq!((consumer.bodies.len(), stubs(&broker)), (QUEUES * 70, 0));
+    assert!(most < MEMORY_LIMIT as i64 * 3 / 2, "{most} bytes were held");
+}
+
+#[test]
 fn a_durable_subscription_that_ends_drops_what_it_has_in_the_store() {
     let store = PagingStore::new(1, 100);
     let mut broker = paging_broker(Config { writers: 2, ..Config::default() }, &store);

@@ -25,6 +25,11 @@ impl Home {
             });
         }
         audit.equal("ready queues", self.ready_queues.len(), listed.len());
+        let waiting = self.queues.iter().filter(|(_, queue)| queue.waits_to_load).count();
+        let in_line = self.paging.waiting.iter().filter(|key| self.queues.get(**key).is_some()).count();
+        audit.equal("queues that wait to load", waiting, in_line);
+        let requested = self.paging.bytes_of_requested();
+        audit.equal("bytes requested by a home", self.paging.requested_bytes, requested);
         self.audit_names(audit);
         self.consumers.iter().for_each(|(key, consumer)| self.audit_consumer(audit, key, consumer));
         self.audit_patterns(audit, &consumers);
