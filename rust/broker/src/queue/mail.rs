@@ -65,7 +65,7 @@ pub struct Reservation {
     pub first: u64,
     /// Whether the queue was created for it.
     pub created: bool,
-    /// The number of messages.
+    /// The number of messages that have not arrived.
     pub count: u64,
     /// Their size in bytes.
     pub bytes: u64,

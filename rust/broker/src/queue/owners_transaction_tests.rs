@@ -48,6 +48,30 @@ fn reserved_places_of_a_transaction_precede_later_messages() {
 }
 
 #[test]
+fn messages_of_a_transaction_that_are_placed_count_once() {
+    let mut world = World::new(1, Config { max_queue_length: 3, ..Config::default() });
+    world.tell(TransactionNote::Prepare(reservations("/queue/a", 2), frame(1)));
+    world.do_jobs();
+    let mut messages = PagedDeque::default();
+    for body in ["1", "2"] {
+        messages.push_back(Placed { reservation: Some(0), retain: None, message: message("/queue/a", body) });
+    }
+    world.tell(TransactionNote::Commit(messages, 1, frame(2)));
+    world.owners().proceed_with_reservation((OWN, 1)); // all are placed, and the rest follows in the next turn
+    world.tell(HomeNote::Enqueue(message("/queue/a", "3"), Some(frame(3))));
+    world.tell(HomeNote::Enqueue(message("/queue/a", "4"), Some(frame(4))));
+    world.do_jobs();
+    let first = FIRST_SEQ;
+    let expected = [
+        format!("reserved 1 [{first}]"),
+        "applied 3".into(),
+        "refused 4 E-QUEUE-FULL".into(),
+        "applied 2".into(),
+    ];
+    assert_eq!((world.local(), world.waiting(b"/queue/a")), (expected.to_vec(), 3));
+}
+
+#[test]
 fn a_cancelled_transaction_leaves_nothing() {
     let mut world = World::new(1, Config::default());
     world.tell(TransactionNote::Prepare(reservations("/queue/a", 1), frame(1)));

@@ -200,7 +200,10 @@ impl Owners<'_> {
                     let take = |reservation: &mut Reservation| std::mem::take(&mut reservation.reserved);
                     self.queues.retained.set(message, reservation.is_some_and(take));
                 }
-                (None, Some(Reservation { queue: Some(queue), first, placed, .. })) => {
+                (None, Some(Reservation { queue: Some(queue), first, placed, count, bytes, .. })) => {
+                    let size = message.size() as u64;
+                    (*count, *bytes) = (count.saturating_sub(1), bytes.saturating_sub(size));
+                    self.queues.home.fill(*queue, size);
                     self.queues.home.enqueue_at(*queue, message, *first + *placed);
                     if !planted!("commit-at-one-place") {
                         *placed += 1;

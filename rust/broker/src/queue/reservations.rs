@@ -18,7 +18,15 @@ impl Home {
         first
     }
 
-    /// Releases room that [`Home::reserve`] reserved.
+    /// Gives up the room of one message of a transaction, which is added now and counts itself. Its place stays reserved.
+    pub fn fill(&mut self, key: QueueKey, bytes: u64) {
+        if let Some(queue) = self.queues.get_mut(key) {
+            queue.reserved -= 1.min(queue.reserved);
+            queue.reserved_bytes -= bytes.min(queue.reserved_bytes);
+        }
+    }
+
+    /// Releases the places and the rest of the room that [`Home::reserve`] reserved.
     pub fn release(&mut self, key: QueueKey, first: u64, count: u64, bytes: u64) {
         let Some(queue) = self.queues.get_mut(key) else { return };
         queue.reserved -= count.min(queue.reserved);
