@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 from tests.support import frames
 from tests.support.clients import StartBroker
+from tests.support.diagnostics import answer
 from tests.support.wire import Wire
 
 CLIENTS = 4
@@ -38,3 +39,19 @@ def test_competing_subscriptions_share_stale_messages_and_get_their_receipts(sta
                     assert (frame.command, frame["receipt-id"]) == ("RECEIPT", f"{receipts}")
                     receipts += 1
         assert sorted(taken) == list(range(MESSAGES))
+
+
+def test_subscriptions_do_not_remember_the_stale_messages_that_they_wait_for(start_broker: StartBroker) -> None:
+    """Each of them would get all messages, and has no credit for the second one."""
+    broker = start_broker(TTL="1h", memory_limit="64MiB")
+    with Wire(broker.port) as publisher, Wire(broker.port) as client:
+        publisher.connect()
+        for begin in range(0, 60_000, 1000):
+            publisher.send(*(frames.send(f"/topic/stale/{at % TOPICS}", "x") for at in range(begin, begin + 1000)))
+        publisher.send_and_wait("/topic/other", "")
+        client.connect()
+        options = {"ack": "client", "prefetch_count": 1}
+        client.send(*(frames.subscribe("/topic/stale/*", f"{at}", receipt=f"{at}", **options) for at in range(300)))
+        while client.recv_frame().header("receipt-id") != "299":
+            pass
+        assert answer(publisher, "memory")["held_bytes"] < 32 << 20

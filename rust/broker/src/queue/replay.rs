@@ -3,6 +3,9 @@
 //! ```text
 //! retained messages, by name ─► stale messages, by arrival ─► end
 //! ```
+//! Stale messages of a pattern are found by name, and then sorted. If they are many, or there is only one name, they are
+//! visited by arrival instead: thousands of subscriptions may each be at the beginning of a million messages.
+//!
 //! A replay remembers its position as a name, so that messages may come and go meanwhile. It sends a *window* of
 //! messages at a time, and stops until its subscriber requests the next one.
 
@@ -16,6 +19,8 @@ use crate::ids::SubscriptionKey;
 use crate::message::OwnedMessage;
 use crate::requester::Requester;
 
+/// The maximum number of stale messages that are found by name.
+const FOUND_MAX: usize = 512;
 /// The number of messages of a window.
 const WINDOW_MESSAGES: usize = 64;
 /// The number of bytes of a window; the last message may exceed it.
@@ -79,6 +84,12 @@ impl<'a> Search<'a> {
         Search { prefix, is_pattern }
     }
 
+    /// The one name that it looks for, if it has no pattern.
+    #[must_use]
+    pub fn plain_name(&self) -> Option<&'a [u8]> {
+        (!self.is_pattern).then_some(self.prefix)
+    }
+
     /// The range of names after a position.
     #[must_use]
     pub fn range<'b>(&'b self, behind: &'b Cursor) -> (Bound<&'b [u8]>, Bound<&'b [u8]>) {
@@ -105,7 +116,10 @@ enum Stage {
     Retained(Cursor),
     /// Finds the stale messages after this position.
     FindStale(Place),
+    /// Sends the stale messages that were found.
     SendStale,
+    /// Sends the stale messages after this arrival.
+    VisitStale(u64),
 }
 
 /// A replay to one subscription.
@@ -171,9 +185,14 @@ impl Replay {
                         }
                     }
                     None if visits.is_exhausted() => return Step::Later,
-                    None => self.stage = Stage::FindStale(Place::default()),
+                    None if self.is_pattern => self.stage = Stage::FindStale(Place::default()),
+                    None => self.stage = Stage::VisitStale(0),
                 },
                 Stage::FindStale(place) => match stale.next_behind(&search, place, &matches, visits) {
+                    Some(_) if self.stale.len() == FOUND_MAX => {
+                        self.stale = BinaryHeap::new();
+                        self.stage = Stage::VisitStale(0);
+                    }
                     Some(arrival) => self.stale.push(Reverse(arrival)),
                     None if visits.is_exhausted() => return Step::Later,
                     None => self.stage = Stage::SendStale,
@@ -187,6 +206,19 @@ impl Replay {
                     }
                     self.stale.pop();
                     if is_wanted && let Some(message) = stale.take_one(first) {
+                        return self.send(message, false);
+                    }
+                }
+                Stage::VisitStale(behind) => {
+                    let Some(next) = stale.next_arrived(&search, behind, &matches, visits) else {
+                        return if visits.is_exhausted() { Step::Later } else { Step::End };
+                    };
+                    let is_wanted = stale.holds_for(next, self.without, now_ms);
+                    if is_wanted && !is_open {
+                        return Step::Pause;
+                    }
+                    *behind = next;
+                    if is_wanted && let Some(message) = stale.take_one(next) {
                         return self.send(message, false);
                     }
                 }
@@ -299,25 +331,47 @@ mod tests {
         assert!(matches!(history.step(&mut replay, 100), (Step::End, 1)));
     }
 
+    /// Sends all messages of a replay in portions of 20 visits. Returns their bodies, and the number of portions.
+    fn send_in_portions(history: &mut History, replay: &mut Replay) -> (Vec<u8>, usize) {
+        let (mut bodies, mut portions) = (Vec::new(), 0);
+        loop {
+            let (step, visits) = history.step(replay, 20);
+            assert!(visits <= 21, "{visits} in portion {portions}");
+            match step {
+                Step::Send(message, _) => bodies.push(message.message().body[0]),
+                Step::Later => portions += 1,
+                Step::Pause => replay.open(),
+                Step::End => return (bodies, portions),
+            }
+        }
+    }
+
     #[test]
-    fn stale_messages_of_one_name_are_found_in_portions() {
+    fn stale_messages_of_a_pattern_are_found_in_portions() {
         let mut history = History::new();
         for at in 0..200_u8 {
             _ = history.stale.hold(message(b"/t/a", &[at]), 1000);
         }
-        let mut replay = Replay::new((*b"/t/a").into(), None, NOBODY, None);
-        let mut steps = 0;
-        while let (Step::Later, visits) = history.step(&mut replay, 20) {
-            steps += 1;
-            assert!(visits <= 21, "{visits} in step {steps}");
+        let mut replay = Replay::new((*b"/t/>").into(), Some(3), NOBODY, None);
+        let (bodies, portions) = send_in_portions(&mut history, &mut replay);
+        assert!(bodies.into_iter().eq(0..200) && portions >= 10, "{portions} portions");
+    }
+
+    #[test]
+    fn very_many_stale_messages_are_sent_by_arrival_and_not_remembered() {
+        for (pattern, prefix_len) in [(&b"/t/>"[..], Some(3)), (b"/t/1", None)] {
+            let mut history = History::new();
+            for at in 0..5000_usize {
+                let name: &[u8] = [&b"/t/1"[..], b"/t/no", b"/u", b"/t/2"][at % 4];
+                _ = history.stale.hold(message(name, &[(at % 251) as u8]), 5000);
+            }
+            let mut replay = Replay::new(pattern.into(), prefix_len, NOBODY, None);
+            while !matches!(history.step(&mut replay, 20).0, Step::Pause) {}
+            assert!(replay.held_bytes() < 10_000, "{}", replay.held_bytes());
+            let expected = (0..5000_usize).filter(|at| at % 4 == 0 || (at % 4 == 3 && prefix_len.is_some()));
+            let (bodies, _) = send_in_portions(&mut history, &mut replay);
+            assert!(bodies.into_iter().eq(expected.map(|at| (at % 251) as u8)));
         }
-        assert!(steps >= 10, "{steps} steps");
-        let mut bodies = Vec::new();
-        while bodies.len() < 200 {
-            replay.open();
-            bodies.extend(history.window(&mut replay).0);
-        }
-        assert!(bodies.into_iter().eq(0..200));
     }
 
     #[test]

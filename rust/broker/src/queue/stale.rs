@@ -197,6 +197,34 @@ impl Stale {
         (arrival != u64::MAX).then_some(arrival)
     }
 
+    /// The first message after an arrival number that matches the search, in the order of arrival. `None`: there is
+    /// none, or `visits` are exhausted; then `behind` has moved.
+    pub fn next_arrived(
+        &self,
+        search: &Search<'_>,
+        behind: &mut u64,
+        matches: impl Fn(&[u8]) -> bool,
+        visits: &mut Visits,
+    ) -> Option<u64> {
+        let later = |behind: u64| (Bound::Excluded(behind), Bound::Unbounded);
+        if let Some(name) = search.plain_name() {
+            visits.count += 1;
+            return self.by_name.get(name)?.range(later(*behind)).next().copied();
+        }
+        for (arrival, message) in self.by_arrival.range(later(*behind)) {
+            if visits.is_exhausted() {
+                break;
+            }
+            visits.count += 1;
+            let name = message.destination();
+            if search.may_reach(name) && search.is_for(name, &matches) {
+                return Some(*arrival);
+            }
+            *behind = *arrival;
+        }
+        None
+    }
+
     /// Whether a message that was found is still here, has not expired, and was not sent by the connection `without`.
     #[must_use]
     pub fn holds_for(&self, arrival: u64, without: u64, now_ms: u64) -> bool {
