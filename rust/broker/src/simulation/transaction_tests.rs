@@ -297,3 +297,47 @@ fn a_message_sent_behind_a_commit_follows_it_in_a_worker_topic() {
         assert!(bodies.into_iter().eq(in_order), "home {home}, {count} in the transaction");
     }
 }
+
+#[test]
+fn a_client_that_ends_behind_a_commit_to_a_worker_topic_gets_its_answers() {
+    for (count, end) in
+        [(1, "eof"), (20_000, "eof"), (1, "disconnect"), (20_000, "disconnect"), (20_000, "drop")]
+    {
+        let mut broker = broker(Config { writers: 2, heartbeat_ms: (0, 0), ..Config::default() });
+        let name = names_at_home(&broker, "#a", 1).next().expect("a name");
+        let [mut publisher, mut consumer] = [0, 1].map(|shard| connect(&mut broker, shard));
+        consumer.send(format!("SUBSCRIBE\nid:0\ndestination:{name}\n\n\0").as_bytes());
+        exchange(&mut broker, &mut consumer);
+        let inside = format!("SEND\ndestination:{name}\ntransaction:t\n\nx\0").repeat(count);
+        publisher.send(format!("BEGIN\ntransaction:t\n\n\0{inside}").as_bytes());
+        exchange(&mut broker, &mut publisher);
+        let receipt = publisher.expect_receipt();
+        publisher.send(format!("COMMIT\ntransaction:t\nreceipt:{receipt}\n\n\0").as_bytes());
+        match end {
+            "eof" => publisher.half_close(),
+            "disconnect" => {
+                let receipt = publisher.expect_receipt();
+                publisher.send(format!("DISCONNECT\nreceipt:{receipt}\n\n\0").as_bytes());
+            }
+            _ => {
+                (0..6).for_each(|_| broker.round());
+                drop(publisher);
+                exchange(&mut broker, &mut consumer);
+                assert!(matches!(consumer.bodies.len(), 0 | 20_000));
+                broker.run_until_idle();
+                assert_eq!(broker.audit(), Vec::<String>::new());
+                continue;
+            }
+        }
+        exchange(&mut broker, &mut publisher);
+        exchange(&mut broker, &mut consumer);
+        exchange(&mut broker, &mut publisher);
+        assert_eq!(
+            (receipts(&publisher), publisher.is_closed()),
+            (1 + usize::from(end == "disconnect"), true),
+            "{end}"
+        );
+        assert_eq!(consumer.bodies.len(), count);
+        assert_eq!(broker.audit(), Vec::<String>::new());
+    }
+}
