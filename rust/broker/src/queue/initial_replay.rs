@@ -15,6 +15,9 @@ use crate::collections::spread::give_back;
 use crate::ids::{ShardId, Subscriber};
 use crate::requester::Requester;
 
+/// If more new subscriptions wait, their names are not compared with the destination of a message.
+const LOOKS_MAX: usize = 64;
+
 /// A new subscription that waits for stale and retained messages of this home.
 #[derive(Debug, Default)]
 pub(crate) struct PendingReplay {
@@ -42,6 +45,20 @@ impl Owners<'_> {
         let replay = replay_of(self.router, name, newcomer.without, reply);
         self.queues.pending_replays.entry(subscriber).or_default().asked = Some(replay);
         self.proceed_with_pending_replay(subscriber);
+    }
+
+    /// Whether the replay of a new subscription, which has not begun, may bring it a message to this destination.
+    pub(super) fn is_awaited(&mut self, destination: &[u8]) -> bool {
+        let pending = &self.queues.pending_replays;
+        self.turn.budget.visit(pending.len().min(LOOKS_MAX));
+        let may_match = |name: &[u8]| match self.router.parse(name) {
+            Ok(Some(pattern)) => pattern.matches(destination),
+            _ => *name == *destination,
+        };
+        // Only acknowledgements have come for those whose names are not known.
+        let is_for =
+            |pending: &PendingReplay| pending.asked.as_ref().is_none_or(|replay| may_match(&replay.name));
+        pending.len() > LOOKS_MAX || pending.values().any(is_for)
     }
 
     /// Records that another shard knows a new subscription.

@@ -28,12 +28,13 @@ impl Owners<'_> {
     }
 
     /// Handles a message that found no subscription where it was sent: one may exist by now. It is kept for a new
-    /// subscription until the sender's shard has reported that it knows that, because it must precede live messages.
+    /// subscription to its topic until the sender's shard has reported that it knows that, because it must precede live
+    /// messages. New subscriptions to other topics would not bring it to those that exist.
     pub(super) fn place_stale(&mut self, message: OwnedMessage) {
         let Ok(destination) = self.router.destination_of(self.turn, message.destination()) else { return };
         if message.is_expired(self.turn.now_ms) {
             self.turn.counters.expired += 1; // it was returned by a subscription that has ended
-        } else if self.router.filter_count(destination) > 0 && self.queues.pending_replays.is_empty() {
+        } else if self.router.filter_count(destination) > 0 && !self.is_awaited(message.destination()) {
             self.notes.leave(Local::Publish(message));
         } else {
             self.hold_stale(message);

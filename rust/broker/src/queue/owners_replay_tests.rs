@@ -98,6 +98,24 @@ fn a_replay_begins_once_all_shards_know_the_new_subscription() {
 }
 
 #[test]
+fn a_stale_message_that_comes_back_reaches_a_subscription_while_another_one_waits_for_its_replay() {
+    let mut world = World::new(2, Config { ttl_ms: 1000, ..Config::default() });
+    world.attach(subscriber(OWN, 0), durable(b"t", false), frame(1));
+    let replayed =
+        Subscriber { shard: OWN, key: world.queues.bindings.values().next().expect("one").subscription };
+    world.tell(ReplayNote::InterestAck(replayed));
+    assert!(world.owners().proceed_with_next_replay() && world.queues.pending_replays.is_empty());
+    world.local();
+    for (topic, end) in [("u", "publish back"), ("*", "")] {
+        let newcomer = Newcomer { key: subscriber(OTHER, 7).key, without: 0 };
+        world.queues.pending_replays.clear();
+        world.owners().await_replay(topic.as_bytes(), OWN, newcomer, None);
+        world.tell(HomeNote::Stale(message("t", "back")));
+        assert_eq!(world.local().concat(), end, "{topic}");
+    }
+}
+
+#[test]
 fn a_home_tells_the_others_that_it_knows_a_subscription_of_another_shard() {
     let mut world = World::new(3, Config::default());
     let newcomer = Newcomer { key: subscriber(OTHER, 0).key, without: 0 };
