@@ -125,6 +125,10 @@ def stale_messages_with_long_names(broker: BrokerProcess) -> list[Wire]:
     return [push(connected(broker), (frames.send(long_name("#", at)) for at in range(10_000)))]
 
 
+def short_stale_messages(broker: BrokerProcess) -> list[Wire]:
+    return [push(connected(broker), (frames.send(f"/topic/{at}", "x") for at in range(300_000)))]
+
+
 def retained_messages_with_long_names(broker: BrokerProcess) -> list[Wire]:
     names = (long_name("/topic/", at) for at in range(10_000))
     return [push(connected(broker), (frames.send(name, retain="set", ttl=3_600_000) for name in names))]
@@ -156,6 +160,7 @@ WAYS: list[Callable[[BrokerProcess], list[Wire]]] = [
 
 OUTLIVING: list[Callable[[BrokerProcess], list[Wire]]] = [
     stale_messages_with_long_names,
+    short_stale_messages,
     retained_messages_with_long_names,
 ]
 """What stays after the client has gone."""

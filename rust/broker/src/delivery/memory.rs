@@ -44,6 +44,8 @@ impl Deliveries {
             + router.held_bytes()
             + queues.home.held_bytes()
             + queues.consumers.held_bytes()
+            + queues.stale.held_bytes()
+            + queues.retained.held_bytes()
             + self.fan_outs.held_bytes()
             + queues.replays.held_bytes()
     }

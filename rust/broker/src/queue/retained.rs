@@ -25,6 +25,13 @@ impl Retained {
         Retained { by_name: BTreeMap::new(), expiring: BTreeSet::new(), count }
     }
 
+    /// The approximate memory in bytes, besides messages and names, which count themselves.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.by_name.len() * size_of::<(Text, OwnedMessage)>()
+            + self.expiring.len() * 2 * size_of::<(u64, Text)>()
+    }
+
     /// The number of retained messages of all homes.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -171,7 +178,8 @@ mod tests {
         assert_eq!(seen, [(&b"4"[..], &b"retained:true\n"[..]), (b"2", b"retained:true\n")]);
         assert!(retained.copy_of(b"/t/a", 7).is_none() && retained.copy_of(b"/t/b", 7).is_some());
         assert_eq!([retained.expire(6, 9), retained.expire(7, 0), retained.expire(7, 9)], [0, 0, 1]);
-        assert!(!retained.has(b"/t/a") && retained.has(b"/t/b"));
+        assert!(!retained.has(b"/t/a") && retained.has(b"/t/b") && retained.held_bytes() > 0);
         assert!(retained.remove(b"/t/b") && !retained.remove(b"/t/b") && retained.next_ms().is_none());
+        assert_eq!(retained.held_bytes(), 0);
     }
 }

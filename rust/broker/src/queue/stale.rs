@@ -12,6 +12,11 @@ use crate::ids::{NOBODY, ShardId};
 use crate::message::OwnedMessage;
 use crate::text::Text;
 
+/// The approximate memory of a stale message besides its own: its entries in three trees, whose nodes are not full.
+const ENTRY_BYTES: usize = (size_of::<OwnedMessage>() + size_of::<[u64; 4]>()) * 3 / 2;
+/// The approximate memory of a name besides its text: its entry, and a tree with one node.
+const NAME_BYTES: usize = 2 * (size_of::<Text>() + size_of::<BTreeSet<u64>>()) + size_of::<[u64; 13]>();
+
 /// The state of stale messages that all homes share.
 #[derive(Debug)]
 pub struct StaleCounts {
@@ -146,6 +151,12 @@ impl Stale {
     #[must_use]
     pub fn is_any_held(&self) -> bool {
         self.counts.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// The approximate memory in bytes, besides messages and names, which count themselves.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.by_arrival.len() * ENTRY_BYTES + self.by_name.len() * NAME_BYTES
     }
 
     /// Whether this home has none.
@@ -320,6 +331,18 @@ pub(super) mod tests {
         assert!(stale.holds_for(first, NOBODY, 9) && !stale.holds_for(first, NOBODY, 10));
         let gone = std::iter::from_fn(|| stale.take_expired(10)).map(|message| message.message().body[0]);
         assert!(gone.eq(0..5) && stale.is_empty() && stale.next_ms().is_none());
+    }
+
+    #[test]
+    fn what_is_held_is_counted_as_memory() {
+        let mut stale = Stale::new(ShardId(0), Arc::new(StaleCounts::new(1)));
+        assert_eq!(stale.held_bytes(), 0);
+        for at in 0..10_u8 {
+            _ = stale.hold(message(&[b'/', at % 2], b"x", 10), 10);
+        }
+        assert_eq!(stale.held_bytes(), 10 * ENTRY_BYTES + 2 * NAME_BYTES);
+        while stale.take_oldest().is_some() {}
+        assert_eq!(stale.held_bytes(), 0);
     }
 
     #[test]
