@@ -113,9 +113,16 @@ impl Conn {
         let at_ms = self.expected(&turn.config).map_or(NEVER, |(at_ms, _)| at_ms);
         match self.may_have_come(at_ms, turn) {
             true if turn.is_draining => NEVER, // nothing more is read
-            true => at_ms.max(turn.now_ms + 1),
-            false => at_ms,
+            // The deadline was noticed, and waits for the read that ends this state.
+            true if self.input.behind_since_ms.is_set() => at_ms.max(turn.now_ms + 1),
+            _ => at_ms,
         }
+    }
+
+    /// What is expected and has not come in time.
+    fn missed(&self, turn: &Turn) -> Option<Overdue> {
+        let is_missed = |at_ms: u64| turn.now_ms >= at_ms && !self.may_have_come(at_ms, turn);
+        self.expected(&turn.config).filter(|(at_ms, _)| is_missed(*at_ms)).map(|(_, overdue)| overdue)
     }
 
     /// Whether something that is expected by this time may have come, but was not read: the shard may have had no
@@ -145,7 +152,7 @@ impl Conn {
         if self.life.refused {
             Some(Overdue::Refusal)
         } else if !self.has_logged_in() {
-            Some(Overdue::Login)
+            self.missed(turn)
         } else if has_passed(self.slow_deadline(config)) {
             Some(Overdue::SlowConsumer)
         } else if has_passed(self.answers_deadline(now_ms)) {
@@ -161,7 +168,7 @@ impl Conn {
         } else if self.wait.is_on() {
             has_passed(self.held_deadline(config)).then_some(Overdue::Held)
         } else {
-            self.expected(config).filter(|_| now_ms >= self.expected_ms(turn)).map(|(_, overdue)| overdue)
+            self.missed(turn)
         }
     }
 
@@ -318,6 +325,9 @@ mod tests {
         turn.now_ms = 19_999;
         assert!(!connections.has_to_be_read_first(&turn, key));
         turn.now_ms = 25_000;
+        // Its timer must not be set for later: reading may find at any time that nothing has come.
+        assert_eq!(connections.table.get(key).map(|conn| conn.next_deadline(&turn)), Some(20_000));
+        assert_eq!(connections.overdue(&turn, key), None);
         assert!(connections.has_to_be_read_first(&turn, key) && connections.overdue(&turn, key).is_none());
         assert_eq!(connections.table.get(key).map(|conn| conn.next_deadline(&turn)), Some(25_001));
         read_everything(&mut connections, &turn, key);
