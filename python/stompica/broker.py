@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import weakref
 from dataclasses import dataclass
 from types import TracebackType
@@ -41,6 +42,16 @@ class Connection:
     """Bytes queued for it and not yet written."""
 
 
+@dataclass
+class _Run:
+    """The broker between one `start` and the end of its `stop`."""
+
+    core: _core.Broker
+    finalizer: weakref.finalize[..., Broker]
+    """Runs once: on stop, when the Broker is garbage-collected, or when the interpreter exits."""
+    draining: bool = False
+
+
 class Broker:
     """A broker in this process, listening on a port of 127.0.0.1 unless told otherwise.
 
@@ -54,7 +65,7 @@ class Broker:
     logs to `logger`, by default the one named "stompica".
 
     Many brokers can run in one process. `async with` works too. Calling `start` or `stop` twice is harmless, and a
-    broker that was stopped or drained can be started again.
+    broker that was stopped or drained can be started again. Threads may share it.
     """
 
     def __init__(self, port: int | None = 0, *, logger: logging.Logger | None = None, **settings: SettingValue) -> None:
@@ -63,9 +74,9 @@ class Broker:
         self._settings: dict[str, SettingValue] = {"port": port, **settings}
         self._given = self._collect(self._settings)
         self._logger = logger or logs.logger
-        self._core: _core.Broker | None = None
-        self._finalizer: weakref.finalize[..., Broker] | None = None
-        self._draining = False
+        self._run: _Run | None = None
+        # Guards changes of `_run` and of the settings. Reentrant, since a signal handler may call `stop` at any point.
+        self._lock = threading.RLock()
 
     @staticmethod
     def _collect(settings: dict[str, SettingValue]) -> list[Given]:
@@ -79,41 +90,46 @@ class Broker:
         If the broker is draining, waits for its end first. BrokerFailed if a broker thread has panicked and `stop` has
         not been called since.
         """
-        if self._core is not None and (self._draining or self._core.wait(0)):
-            self._core.wait()
-            self.stop()
-        if self._core is None:
-            core = _core.Broker.start(self._given)
-            dispatcher = logs.Dispatcher(core, logs.logging_sink(self._logger))
-            # Runs once: on stop, when the broker is garbage-collected, or when the interpreter exits.
-            self._finalizer = weakref.finalize(self, _shut_down, core, dispatcher)
-            self._core = core
+        run = self._run
+        if run is not None and (run.draining or run.core.wait(0)):
+            run.core.wait()
+            self._end(run)
+        with self._lock:
+            if self._run is None:
+                core = _core.Broker.start(self._given)
+                dispatcher = logs.Dispatcher(core, logs.logging_sink(self._logger))
+                self._run = _Run(core, weakref.finalize(self, _shut_down, core, dispatcher))
         return self
 
     def stop(self) -> None:
         """Stops at once and waits for the end. BrokerFailed if a broker thread had panicked."""
-        core, finalizer = self._core, self._finalizer
-        if core is None or finalizer is None:
-            return
-        self._core = self._finalizer = None
-        self._draining = False
+        run = self._run
+        if run is not None:
+            self._end(run)
+
+    def _end(self, run: _Run) -> None:
         try:
-            core.stop()
-            core.wait(_STOP_SECONDS)
+            run.core.stop()
+            run.core.wait(_STOP_SECONDS)
         finally:
-            finalizer()
+            run.finalizer()
+            with self._lock:
+                if self._run is run:  # another thread may have ended it, too, and have started the next one
+                    self._run = None
 
     def drain(self, timeout: float | None = None) -> bool:
         """Drains and shuts down (setting `drain`); waits up to `timeout` seconds. Returns whether it has ended."""
-        if self._core is None:
+        run = self._run
+        if run is None:
             return True
-        self._draining = True
-        self._core.drain()
-        return self.wait(timeout)
+        run.draining = True
+        run.core.drain()
+        return run.core.wait(timeout)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits up to `timeout` seconds for the broker to end; returns whether it has. BrokerFailed after a panic."""
-        return self._core is None or self._core.wait(timeout)
+        run = self._run
+        return run is None or run.core.wait(timeout)
 
     def settle(self, timeout: float = 10.0) -> bool:
         """Waits until all that was received is delivered: mailboxes empty, outboxes flushed. False after `timeout` s.
@@ -133,10 +149,11 @@ class Broker:
         Returns the names of changed settings that need a restart. On ConfigError nothing changes.
         """
         core = self._running()
-        merged = {**self._settings, **settings}
-        given = self._collect(merged)
-        restart = core.reload(given)
-        self._settings, self._given = merged, given
+        with self._lock:
+            merged = {**self._settings, **settings}
+            given = self._collect(merged)
+            restart = core.reload(given)
+            self._settings, self._given = merged, given
         return restart
 
     @property
@@ -157,12 +174,12 @@ class Broker:
     @property
     def url(self) -> str:
         """`stomp://HOST:PORT`."""
-        return f"stomp://{self._authority()}"
+        return _url(self.address)
 
     @property
     def ws_url(self) -> str:
         """`ws://HOST:PORT/ws`."""
-        return f"ws://{self._authority()}/ws"
+        return f"ws{_url(self.address).removeprefix('stomp')}/ws"
 
     def connections(self) -> list[Connection]:
         """The open connections."""
@@ -194,14 +211,11 @@ class Broker:
                 raise NotRunning("the broker has ended") from None
             raise DiagError(f"DIAG {query}: {error}") from None
 
-    def _authority(self) -> str:
-        host, port = self.address
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
     def _running(self) -> _core.Broker:
-        if self._core is None:
+        run = self._run
+        if run is None:
             raise NotRunning("the broker is not running: start() it, or use it as a context manager")
-        return self._core
+        return run.core
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -212,7 +226,8 @@ class Broker:
     async def __aenter__(self) -> Broker:
         import asyncio  # imported here: it takes longer to load than everything else together
 
-        if self._draining:
+        run = self._run
+        if run is not None and run.draining:
             await asyncio.to_thread(self.wait)  # in a thread: its clients may run on this event loop
         return self.start()
 
@@ -224,9 +239,10 @@ class Broker:
         await asyncio.to_thread(self.stop)
 
     def __repr__(self) -> str:
-        if self._core is None or self._has_ended(self._core):
+        run = self._run
+        if run is None or self._has_ended(run.core):
             return "<stompica.Broker not running>"
-        return f"<stompica.Broker {self.url}{' draining' if self._draining else ''}>"
+        return f"<stompica.Broker {_url(run.core.address())}{' draining' if run.draining else ''}>"
 
     @staticmethod
     def _has_ended(core: _core.Broker) -> bool:
@@ -234,6 +250,11 @@ class Broker:
             return core.wait(0)
         except BrokerFailed:
             return True
+
+
+def _url(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"stomp://[{host}]:{port}" if ":" in host else f"stomp://{host}:{port}"
 
 
 def _shut_down(core: _core.Broker, dispatcher: logs.Dispatcher) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from stompica import _core, help_text, server, settings
 from stompica.errors import ConfigError, StompicaError
-from stompica.logs import tell
+from stompica.logs import open_standard_streams, tell
 from stompica.settings import Given
 
 _SHORT = {
@@ -47,6 +47,7 @@ class Arguments:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    open_standard_streams()
     try:
         if words and words[0] in _TOOLS:
             return _use_tool(words[0], words[1:])

@@ -33,6 +33,20 @@ logger = logging.getLogger("stompica")
 logger.addHandler(logging.NullHandler())
 
 
+def open_standard_streams() -> None:
+    """Opens the null device for each standard stream that is closed (`2>&-`).
+
+    Otherwise the next socket gets the stream's number: the log would be written to it, and `print` would fail.
+    """
+    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
+
+
 def tell(line: str) -> None:
     """Writes a line to stderr. A closed stderr causes no error, neither now nor when Python flushes it at exit."""
     try:

@@ -23,6 +23,7 @@ def serve(given: Sequence[Given]) -> None:
 
     Raises ConfigError, StartError, or BrokerFailed after a panic in a broker thread.
     """
+    logs.open_standard_streams()
     descriptors = _core.raise_descriptor_limit()
     _core.avoid_huge_pages()
     collected = settings.collect(given)

@@ -60,6 +60,36 @@ def test_starting_and_stopping_twice_is_allowed() -> None:
         connect(broker).close()
 
 
+def test_threads_may_share_a_broker_that_starts_and_ends() -> None:
+    broker = Broker()
+    failures = []
+
+    def use(calls: list[Callable[[], object]]) -> None:
+        for call in calls * 50:
+            try:
+                call()
+            except stompica.NotRunning:
+                pass
+            except Exception as error:
+                failures.append(error)
+
+    orders: list[list[Callable[[], object]]] = [
+        [broker.start, broker.stop],
+        [broker.start, lambda: broker.drain(0)],
+        [broker.start, broker.stats, broker.stop],
+        [lambda: broker.drain(0), broker.start, broker.settle],
+    ]
+    threads = [threading.Thread(target=use, args=(calls,), daemon=True) for calls in orders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+    broker.stop()
+    assert failures == []
+    assert not [thread for thread in threading.enumerate() if thread.name == "stompica-log"], "a broker was forgotten"
+
+
 def test_several_brokers_run_in_one_process() -> None:
     with Broker() as one, Broker(writers=3) as two, Broker(host="::1") as three:
         assert len({one.port, two.port, three.port}) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import socket
@@ -15,6 +16,7 @@ import stompica as package
 from stompica import _core
 from tests.api.command_line import TEXT, CommandLine, effective, refused
 from tests.support.process import BrokerProcess
+from tests.support.waiting import eventually
 
 
 def test_help_does_not_break_words(stompica: CommandLine) -> None:
@@ -155,3 +157,23 @@ def test_a_reader_that_closes_early_causes_no_error() -> None:
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert (piped.returncode, piped.stderr) == (0, "")
+
+
+def test_a_closed_output_is_no_failure() -> None:
+    with BrokerProcess() as broker:
+        command = f'"$0" -m stompica diag --address {broker.host}:{broker.port} >&-'
+        done = subprocess.run(
+            ["/bin/sh", "-c", command, sys.executable], stderr=subprocess.PIPE, text=True, timeout=60
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_log_is_never_written_to_a_socket_in_place_of_a_closed_stderr() -> None:
+    server = subprocess.Popen(["/bin/sh", "-c", 'exec "$0" -m stompica port=0 <&- >&- 2>&-', sys.executable])
+    try:
+        folder = Path(f"/proc/{server.pid}")
+        eventually(lambda: "stompica-0" in [name.read_text().strip() for name in folder.glob("task/*/comm")], "a start")
+        assert {(folder / "fd" / number).readlink() for number in "012"} == {Path(os.devnull)}
+    finally:
+        server.terminate()
+        assert server.wait(30) == 0
