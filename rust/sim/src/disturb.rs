@@ -23,6 +23,8 @@ pub(crate) struct Disturbed {
     pub(crate) store_waits_until: Duration,
     /// The broker has ended.
     pub(crate) is_over: bool,
+    /// The time from which a drain that runs out cuts connections off.
+    pub(crate) cuts_from: Option<Duration>,
     /// Descriptors have been short, so that connections may be refused.
     had_few_descriptors: bool,
     /// `max_connections` was so low that connections may have been refused.
@@ -143,6 +145,7 @@ impl World {
         self.note(|| "the broker drains".to_owned());
         let (began, drain) = (outside::now(), self.options.config.drain);
         self.broker.drain();
+        self.disturbed.cuts_from = Some(began + drain);
         for _ in 0..random.random_range(0..1000) {
             if self.has_ended() {
                 break;

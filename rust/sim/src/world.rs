@@ -253,6 +253,8 @@ impl World {
 
     pub(crate) fn receive(&mut self, at: usize, bytes_max: usize) -> Result<usize, Violation> {
         let mut events = Vec::new();
+        let is_cut_off = self.disturbed.cuts_from.is_some_and(|from| outside::now() >= from);
+        self.clients[at].may_be_cut |= is_cut_off;
         let received = self.clients[at].receive(bytes_max, &mut events);
         if matches!(received, Ok(len) if len > 0) {
             self.note(|| match bytes_max {

@@ -101,7 +101,7 @@ impl Shard {
         if self.turn.now_ms >= draining.impatient_ms {
             self.close_waiting();
         }
-        if !announced && self.is_quiet() && self.queues.home.store.is_settled() {
+        if !announced && self.is_quiet() && true {
             self.peers.tell_all(Mail::Drained);
             if let Some(draining) = &mut self.draining {
                 draining.announced = true;
@@ -115,7 +115,8 @@ impl Shard {
         if closing || complete {
             self.close_some(is_late);
         }
-        if complete && self.connections.table.is_empty() {
+        // Messages may have expired, or been returned, since this shard announced that it has no work left.
+        if complete && self.connections.table.is_empty() && self.queues.home.store.is_settled() {
             self.stopped = true;
         }
     }

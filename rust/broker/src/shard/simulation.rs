@@ -29,7 +29,6 @@ impl Shard {
     }
 
     /// Whether it runs no further turn.
-    #[cfg(simulated)]
     pub fn is_stopped(&self) -> bool {
         self.stopped
     }

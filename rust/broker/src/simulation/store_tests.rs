@@ -10,6 +10,7 @@ use super::SimulatedBroker;
 use super::client::Client;
 use super::support::{connect, exchange, names_at_home};
 use crate::config::Config;
+use crate::ids::ShardId;
 use crate::mail::mailbox::Mail;
 use crate::store::double::{Call, Journal};
 use crate::store::handle::Handle;
@@ -176,6 +177,34 @@ fn a_drain_waits_for_the_store() {
             assert!(case.client.is_closed() && case.client.has_all_receipts(), "{what}");
         }
     }
+}
+
+#[test]
+fn a_drain_waits_for_the_store_also_for_what_expires_during_it() {
+    let (mut broker, journal, mut client) = world(Config::default());
+    // The other shard has nothing to wait for, and ends.
+    let dead_letters_are_here = |name: &String| {
+        let name = name.replace("/queue/", "/queue/dlq/");
+        broker.threads[OWN].shard.router.home(name.as_bytes()) == ShardId(OWN as u8)
+    };
+    let name = names_at_home(&broker, "/queue/q", OWN).find(dead_letters_are_here).expect("one of a few");
+    let receipt = client.expect_receipt();
+    client.send(
+        format!("SEND\ndestination:{name}\npersistent:true\nttl:500\nreceipt:{receipt}\n\nx\0").as_bytes(),
+    );
+    exchange(&mut broker, &mut client);
+    journal.save_all();
+    exchange(&mut broker, &mut client);
+    broker.shared.mailboxes.iter().for_each(|mailbox| mailbox.post(&mut vec![Mail::Drain]));
+    broker.run_until_idle();
+    broker.advance_ms(600);
+    broker.run_until_idle();
+    drop(client); // until now, the shards waited for it to close its side
+    broker.run_until_idle();
+    assert!(broker.threads.iter().any(|thread| !thread.shard.is_stopped()), "the end is not saved yet");
+    journal.save_all();
+    broker.run_until_idle();
+    assert!(broker.threads.iter().all(|thread| thread.shard.is_stopped()));
 }
 
 #[test]

@@ -89,7 +89,7 @@ pub struct Client {
     has_left: bool,
     /// The client ends the connection, and reads what is still to come.
     pub leaves: bool,
-    /// The broker stops at once, so that the last frame may be cut.
+    /// The broker stops at once, or its time for the drain is over, so that the last frame may be cut.
     pub may_be_cut: bool,
     was_released: bool,
     websocket: Option<WebSocket>,
