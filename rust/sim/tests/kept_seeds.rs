@@ -17,7 +17,7 @@ fn kept_seeds_find_nothing() {
 }
 
 /// Seeds in which the simulator has blamed the broker by mistake.
-const MISTAKES: [(u64, u64, &str); 12] = [
+const MISTAKES: [(u64, u64, &str); 13] = [
     (9_210_134, 2000, "a rogue that read much through a buffer of 64 bytes kept the broker busy"),
     (9_220_971, 2000, "a late NACK of STOMP 1.1 refused the next delivery"),
     (9_227_673, 2000, "a late NACK of STOMP 1.1 began the next delay early"),
@@ -30,6 +30,11 @@ const MISTAKES: [(u64, u64, &str); 12] = [
     (10_603_386, 2000, "a late NACK of STOMP 1.1 refused the next delivery before that one's own NACK"),
     (11_031_475, 2000, "a drain that ran out cut a connection off whose client had just made room"),
     (11_033_054, 2000, "for a moment a message is there as input and as a message, so that memory is short"),
+    (
+        11_080_774,
+        2000,
+        "the next delivery came before the RECEIPT of an ACK in a transaction that was late for the one before",
+    ),
 ];
 
 #[test]

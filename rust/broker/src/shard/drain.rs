@@ -101,7 +101,7 @@ impl Shard {
         if self.turn.now_ms >= draining.impatient_ms {
             self.close_waiting();
         }
-        if !announced && self.is_quiet() && true {
+        if !announced && self.is_quiet() && self.queues.home.store.is_settled() {
             self.peers.tell_all(Mail::Drained);
             if let Some(draining) = &mut self.draining {
                 draining.announced = true;

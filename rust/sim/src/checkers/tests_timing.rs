@@ -314,3 +314,30 @@ fn an_acknowledgement_that_is_undone_lets_the_message_come_again() {
     assert_eq!(both(true), Some("transactions"));
     assert_eq!(both(false), None, "nothing tells that the ACK was in time");
 }
+
+#[test]
+fn an_acknowledgement_in_a_transaction_means_the_delivery_that_came_before_it() {
+    let mut options = Options::new(1, 1);
+    let config = &mut options.config;
+    (config.ack_timeout_ms, config.max_deliveries, config.redelivery_delay) = (50, 10, ms(0));
+    (config.max_queue_length, config.max_queue_bytes) = (u64::MAX, u64::MAX);
+    let (only, inside) = (message(1, QUEUE), Message { transaction: Some(7), ..message(2, QUEUE) });
+    let ack = Request::Ack(1, vec![1], Some(7));
+    let with = |requested_ms: u64| {
+        let mut events = begin(&only);
+        events.push(at(0, 1, delivery(1, &only, 1)));
+        let mut later = all(2, [Event::Requested(0, Request::Begin(7))]);
+        later.push(at(0, 60, delivery(1, &only, 2)));
+        later.extend(all(61, [Event::Requested(0, Request::Send(inside.clone()))]));
+        later.push((70, Event::Confirmed(0, ack.clone())));
+        later.push((71, Event::Requested(0, Request::Commit(7))));
+        later.extend(all(72, subscribed(3, 1, QUEUE, 2)));
+        later.extend([at(3, 73, delivery(1, &inside, 1)), at(0, 120, delivery(1, &only, 3))]);
+        later.push((requested_ms, Event::Requested(0, ack.clone())));
+        later.sort_by_key(|(at, _)| *at);
+        events.extend(later);
+        found_with(&options, events.into_iter().map(|(at, event)| (ms(at), event)))
+    };
+    assert_eq!(with(40), None, "it meant the first delivery, which was taken back");
+    assert_eq!(with(65), Some("transactions"));
+}

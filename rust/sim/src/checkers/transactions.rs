@@ -34,6 +34,9 @@ pub struct Transactions {
     sources: BTreeMap<(ClientId, SubscriptionId), Source>,
     /// The last delivery that a subscription has received of a message: its number, and when it was encoded.
     received: BTreeMap<(ClientId, SubscriptionId, MessageId), (u64, Duration)>,
+    /// The delivery that an acknowledgement in a transaction means; that of the first one, if there are several. The client
+    /// may receive the next delivery before the RECEIPT of the acknowledgement.
+    meant: BTreeMap<(ClientId, TransactionId, SubscriptionId, MessageId), (u64, Duration)>,
     /// The transactions that acknowledge a delivery, and its number.
     acknowledged: BTreeMap<Copy, Vec<(Key, u64)>>,
     /// Transactions whose messages have arrived.
@@ -52,6 +55,7 @@ impl Transactions {
             committed: BTreeSet::new(),
             sources: BTreeMap::new(),
             received: BTreeMap::new(),
+            meant: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
             effective: BTreeMap::new(),
             void: BTreeMap::new(),
@@ -106,13 +110,21 @@ impl Checker for Transactions {
                     self.members.insert(message.id, (*client, transaction));
                 }
             }
+            Event::Requested(client, Request::Ack(subscription, messages, Some(transaction))) => {
+                for message in messages {
+                    if let Some(received) = self.received.get(&(*client, *subscription, *message)) {
+                        let key = (*client, *transaction, *subscription, *message);
+                        self.meant.entry(key).or_insert(*received);
+                    }
+                }
+            }
             // It is in the transaction, unless the delivery was taken back before it came.
             Event::Confirmed(client, Request::Ack(subscription, messages, Some(transaction))) => {
                 let key = (*client, *subscription);
                 let source = self.sources.get(&key).copied().unwrap_or(Source::Own(key.0, key.1));
                 for message in messages {
-                    let received = self.received.get(&(*client, *subscription, *message));
-                    if let Some((count, encoded_from)) = received
+                    let meant = self.meant.get(&(*client, *transaction, *subscription, *message));
+                    if let Some((count, encoded_from)) = meant
                         && now < encoded_from.saturating_add(self.timeout)
                     {
                         let list = self.acknowledged.entry((*message, source)).or_default();
