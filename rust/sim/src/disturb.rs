@@ -10,6 +10,7 @@ use stompica_broker::simulated::outside;
 
 use crate::client::Phase;
 use crate::events::{Event, Violation};
+use crate::finish::BUFFER_BYTES;
 use crate::options::disturbances::{Disturbance, Disturbances, Ending};
 use crate::store::Disk;
 use crate::world::World;
@@ -190,8 +191,9 @@ impl World {
         Err(Violation { checker: "liveness", text: "a broker that stops does not end".to_owned() })
     }
 
-    /// Waits until all shards have ended; then nothing is held.
+    /// Waits until all shards have ended, while clients read as fast as they can; then nothing is held.
     pub(crate) fn await_end(&mut self, deadline: Duration) -> Result<(), Violation> {
+        self.clients.iter().for_each(|client| client.wire.set_buffer(BUFFER_BYTES));
         while !self.has_ended() {
             self.run_until_idle()?;
             let next = (0..self.broker.shards()).filter_map(|at| self.broker.sleep(at)).min();

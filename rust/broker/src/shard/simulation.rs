@@ -29,6 +29,7 @@ impl Shard {
     }
 
     /// Whether it runs no further turn.
+    #[cfg(any(test, simulated))]
     pub fn is_stopped(&self) -> bool {
         self.stopped
     }
