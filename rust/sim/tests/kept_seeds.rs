@@ -35,6 +35,7 @@ const MISTAKES: [(u64, u64, &str); 14] = [
         2000,
         "the next delivery came before the RECEIPT of an ACK in a transaction that was late for the one before",
     ),
+    (11_088_740, 2000, "during a drain a client read more than a megabyte through a buffer of 64 bytes"),
 ];
 
 #[test]
