@@ -63,7 +63,7 @@ impl Actor<'_> {
         let durable = Some(Durable { number, is_shared, has_receipt });
         let subscription = Subscription { id, destination, ack, prefetch, terms: Terms::default(), durable };
         self.write_with("SUBSCRIBE", headers, b"", Request::Subscribe(subscription.clone()), has_receipt);
-        self.client.subscriptions.insert(id, Held { subscription, unacked: Vec::new() });
+        self.client.subscriptions.insert(id, Held::new(subscription));
         Some(())
     }
 

@@ -180,7 +180,7 @@ impl Actor<'_> {
         let terms = if ack == AckMode::Auto { Terms::default() } else { self.terms(&mut headers) };
         let subscription = Subscription { id, destination, ack, prefetch, terms, durable: None };
         self.write("SUBSCRIBE", headers, b"", Request::Subscribe(subscription.clone()));
-        self.client.subscriptions.insert(id, crate::client::Held { subscription, unacked: Vec::new() });
+        self.client.subscriptions.insert(id, crate::client::Held::new(subscription));
         Some(())
     }
 
@@ -367,7 +367,7 @@ impl Actor<'_> {
             let subscription =
                 Subscription { id, destination, ack, prefetch, terms: Terms::default(), durable: None };
             self.write("SUBSCRIBE", headers, b"", Request::Subscribe(subscription.clone()));
-            self.client.subscriptions.insert(id, crate::client::Held { subscription, unacked: Vec::new() });
+            self.client.subscriptions.insert(id, crate::client::Held::new(subscription));
         }
     }
 

@@ -26,7 +26,7 @@ mod redelivery;
 mod rogues;
 mod starvation;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 #[cfg(test)]
 mod tests_rogues;
 #[cfg(test)]

@@ -9,10 +9,10 @@ use crate::events::{AckMode, Delivery, End, Event, Message, Request, Subscriptio
 use crate::frames::Version;
 use crate::options::{DurableName, Options};
 
-pub(super) const QUEUE: &str = "/queue/a";
+pub(crate) const QUEUE: &str = "/queue/a";
 pub(super) const TOPIC: &str = "/topic/a";
 
-pub(super) fn message(id: u64, destination: &str) -> Message {
+pub(crate) fn message(id: u64, destination: &str) -> Message {
     let (destination, header) = (destination.to_owned(), "a:b".to_owned());
     Message {
         id,
@@ -45,7 +45,7 @@ pub(super) fn subscribed(client: usize, id: u64, destination: &str, prefetch: u6
     [Event::Requested(client, request.clone()), Event::Confirmed(client, request)]
 }
 
-pub(super) fn delivery(subscription: u64, message: &Message, count: u64) -> Delivery {
+pub(crate) fn delivery(subscription: u64, message: &Message, count: u64) -> Delivery {
     Delivery {
         subscription,
         message: message.id,

@@ -2,6 +2,7 @@
 //! receives becomes events.
 
 mod errors;
+mod held;
 mod private;
 mod watching;
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use stompica_broker::simulated::outside::{Wire, Written};
 
+pub use self::held::{Held, Unacked};
 use self::private::Private;
 use self::watching::Watching;
 use crate::events::{
@@ -19,18 +21,6 @@ use crate::events::{
 use crate::events::{SubscriptionId, TransactionId};
 use crate::frames::{Frame, Version, take_frame};
 use crate::websocket::{self, WebSocket};
-
-/// A subscription, and the messages that it holds.
-#[derive(Debug)]
-pub struct Held {
-    /// As it was requested.
-    pub subscription: Subscription,
-    /// Messages that were received and not acknowledged, in order.
-    pub unacked: Vec<Unacked>,
-}
-
-/// A message that was received, the value that its ACK names, and when the broker wrote it.
-pub type Unacked = (MessageId, String, Duration);
 
 /// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -347,9 +337,7 @@ impl Client {
         if let Some(held) = self.subscriptions.get_mut(&id)
             && held.subscription.ack != AckMode::Auto
         {
-            // It was taken back, and only its last delivery can be acknowledged.
-            held.unacked.retain(|(message, ..)| *message != delivery.message);
-            held.unacked.push((delivery.message, ack_id, delivery.written.at));
+            held.hold(&delivery, ack_id);
         }
         let message = delivery.message;
         events.push(Event::Delivered(self.id, delivery));
