@@ -198,6 +198,28 @@ def test_second_signal_stops_at_once(start_broker: StartBroker) -> None:
         assert time.monotonic() - began < 30, "the drain time was 60 s"
 
 
+def test_what_a_worker_has_is_delivered_to_no_other_worker_while_draining(start_broker: StartBroker) -> None:
+    """The workers' connections end one after the other, and an ACK would not be read any more."""
+    broker = start_broker()
+    queues = [f"/queue/jobs{number}" for number in range(8)]
+    with contextlib.ExitStack() as stack:
+        workers = [stack.enter_context(Wire(broker.port)) for _ in range(8)]
+        for worker in workers:
+            worker.connect()
+            for queue in queues:
+                worker.subscribe(queue, queue, ack="client-individual")
+        workers[0].send(*(frames.send(queue) for queue in queues for _ in workers))
+        for worker in workers:
+            for _ in queues:
+                worker.expect("MESSAGE")
+        broker.terminate()
+        for worker in workers:
+            assert worker.frames_until_closed() == []
+            worker.close()
+        assert broker.wait() == 0
+    assert "64 messages of queues end with the broker" in broker.log_text()
+
+
 def test_new_connections_are_refused_while_draining(start_broker: StartBroker) -> None:
     with draining(start_broker) as (broker, slow, publisher):
         for wire in (publisher, slow):

@@ -74,6 +74,8 @@ pub struct Home {
     /// The store of the messages that survive, and the answers that wait for it.
     pub store: Handle,
     pub(super) paging: Paging,
+    /// The broker's connections end: what their consumers give back stays in its queue, for nobody could acknowledge it.
+    pub is_ending: bool,
     /// Some queue does not deliver in the order of places.
     pub(super) picks: bool,
     /// The actions that the caller has to carry out, in this order.
@@ -108,6 +110,7 @@ impl Home {
             rotation: 0,
             now_ms: 0,
             paging: Paging::new(store.pages()),
+            is_ending: false,
             picks: false,
             store,
             effects: Vec::new(),
@@ -368,7 +371,9 @@ impl Home {
                 }
             }
         }
-        self.mark_ready(key);
+        if !self.is_ending {
+            self.mark_ready(key);
+        }
         if self.queues.get(key).is_some_and(Queue::is_idle) {
             self.became_idle(key);
         }

@@ -111,6 +111,23 @@ fn settled(delivery: &Delivery, messages: i64) -> Progress {
 }
 
 #[test]
+fn what_consumers_give_back_while_the_broker_ends_is_delivered_to_nobody() {
+    let mut home = home();
+    let queue = home.create(b"/queue/a", QueueKind::Work);
+    home.attach(queue, subscriber(1), messages(5));
+    home.attach(queue, subscriber(2), messages(5));
+    home.enqueue(queue, message("/queue/a", 1, 1));
+    home.dispatch(usize::MAX);
+    let first = take_deliveries(&mut home).remove(0);
+    home.is_ending = true;
+    home.detach(first.subscriber);
+    home.give_back(queue, first.consumer, first.message, GivenBack::Lost);
+    home.dispatch(usize::MAX);
+    assert!(take_deliveries(&mut home).is_empty(), "nobody could acknowledge it");
+    assert_eq!(home.held_for_later(), 1, "the log has the number of these messages");
+}
+
+#[test]
 fn a_queue_can_request_credit_again_after_its_credit_was_revoked() {
     let mut home = home();
     let key = home.attach_pattern(b"/queue/*", subscriber(1), messages(1));

@@ -98,7 +98,8 @@ impl Shard {
             return self.cut_off_draining();
         }
         let is_late = self.turn.now_ms >= draining.last_words_ms;
-        if self.turn.now_ms >= draining.impatient_ms {
+        let is_impatient = self.turn.now_ms >= draining.impatient_ms;
+        if is_impatient {
             self.close_waiting();
         }
         if !announced && self.is_quiet() && self.queues.home.store.is_settled() {
@@ -107,6 +108,9 @@ impl Shard {
                 draining.announced = true;
             }
         }
+        // From now on other shards may close connections. After half of `drain`, all shards may.
+        let announced = self.draining.as_ref().is_some_and(|draining| draining.announced);
+        self.queues.home.is_ending = announced || is_impatient;
         let all = self.peers.others().fold(0, |bits, at| bits | at.bit());
         let is_delivered = self.is_delivered();
         let Some(draining) = &mut self.draining else { return };

@@ -115,7 +115,7 @@ impl Home {
             });
         }
         let next = queue.pending.first().filter(|first| !queue.holds_back(first.seq));
-        audit.require(waits_for_consumer || queue.is_ready || next.is_none(), || {
+        audit.require(waits_for_consumer || queue.is_ready || next.is_none() || self.is_ending, || {
             format!("{} has a message and a consumer with credit, and is not ready", queue.shown())
         });
     }
