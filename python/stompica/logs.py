@@ -101,7 +101,7 @@ def _log(target: logging.Logger, record: Record) -> None:
     number = _LEVELS[level]
     if not target.isEnabledFor(number):
         return
-    message, extra = _with_fields(text, fields), {"fields": dict(fields)}
+    message, extra = one_line(_with_fields(text, fields)), {"fields": dict(fields)}
     made = target.makeRecord(target.name, number, "stompica", 0, message, (), None, extra=extra)
     made.created, made.msecs = time, (time % 1) * 1000
     target.handle(made)
@@ -141,9 +141,10 @@ def render_text(record: Record) -> str:
 
 
 def render_json(record: Record) -> str:
-    """One JSON object: time, level, message, and the fields."""
+    """One JSON object: time, level, message, and the fields; what is not printable is escaped as in `one_line`."""
     time, level, text, fields = record
-    return json.dumps({"time": _timestamp(time), "level": level, "message": text, **dict(fields)}, ensure_ascii=False)
+    line = json.dumps({"time": _timestamp(time), "level": level, "message": text, **dict(fields)}, ensure_ascii=False)
+    return line if line.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
 
 
 def _timestamp(time: float) -> str:

@@ -38,6 +38,15 @@ def test_logs_reach_a_given_logger() -> None:
     assert keep.records and keep.records[0].name == "my.broker"
 
 
+def test_a_client_cannot_forge_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="stompica")
+    with Broker() as broker, connect(broker) as client:
+        client.sendall(b"SEND\ndestination:/topic/a\\n2030-01-01 INFO forged*\n\n\0")
+        assert client.recv(4096).startswith(b"ERROR")
+    messages = [record.getMessage() for record in caplog.records if "forged" in record.getMessage()]
+    assert messages and all("/topic/a\\n2030-01-01 INFO forged" in message for message in messages)
+
+
 class Failing(logging.Handler):
     """Raises at the first record, and notes the record that says that a client is connected."""
 

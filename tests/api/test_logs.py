@@ -56,6 +56,14 @@ def test_a_record_is_one_line_whatever_it_contains() -> None:
     assert json.loads(logs.render_json(record))["destination"] == record[3][0][1]
 
 
+def test_json_escapes_what_is_not_printable_and_stays_readable() -> None:
+    """Some readers take U+0085 and U+2028 for the end of a line, and a terminal acts on U+009B."""
+    text = "\x9b2J\x85\u2028\x7f\U000e0001 é €"
+    line = logs.render_json((0.0, "warn", text, []))
+    assert line.isprintable() and "é €" in line
+    assert json.loads(line)["message"] == text
+
+
 def session(port: int) -> None:
     """Makes one connection whose frames are all logged: about 20 KB."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
