@@ -244,6 +244,9 @@ impl Home {
         if expires {
             self.rearm(key);
         }
+        if self.loads_one_at_a_time() {
+            self.page_out_arrivals(key);
+        }
         self.mark_ready(key);
     }
 

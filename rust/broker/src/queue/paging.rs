@@ -9,6 +9,8 @@
 //! Messages in flight stay in memory, too. At 95 % of `memory_limit`, what was requested included, a queue therefore
 //! requests one message at a time, when none of its messages is in flight; and one that has expired. All queues of a home
 //! together request little more than one window then; the others wait in line. Below 90 % all load ahead again.
+//! Messages that come to a queue meanwhile, mostly those that have expired in another one, are paged out at once, except one
+//! when none is in flight. Else a consumer of dead letters that does not acknowledge would fill memory without end.
 //!
 //! A message whose stub expires is forgotten without being loaded, unless it goes to a dead-letter queue. A message
 //! that the store cannot read is counted as dropped and logged, and later messages are delivered. The store is not told
@@ -130,14 +132,29 @@ impl Home {
             let at = if self.paging.next < slots { self.paging.next } else { 0 };
             self.paging.next = at + 1;
             let portion = left.min(PORTION);
-            let done = self.queues.key_at(at).map_or(0, |key| self.page_out_of(key, portion));
+            let window = self.paging.window;
+            let done = self.queues.key_at(at).map_or(0, |key| self.page_out_of(key, window, portion));
             self.paging.unproductive = if done > 0 { 0 } else { self.paging.unproductive + 1 };
             left -= done;
             self.visited += 1 + done;
         }
     }
 
-    fn page_out_of(&mut self, key: QueueKey, messages_max: usize) -> usize {
+    /// Whether memory is full, so that a queue loads a message only when none is in flight.
+    #[inline]
+    pub(super) fn loads_one_at_a_time(&self) -> bool {
+        self.paging.is_full && self.paging.is_on
+    }
+
+    /// Pages out what has come to a queue while memory is full, as far as it would not be loaded now.
+    #[cold]
+    pub(super) fn page_out_arrivals(&mut self, key: QueueKey) {
+        let is_busy = self.queues.get(key).is_some_and(|queue| queue.in_flight > 0);
+        let window = Window { messages: usize::from(!is_busy), ..self.paging.window };
+        self.visited += self.page_out_of(key, window, PORTION);
+    }
+
+    fn page_out_of(&mut self, key: QueueKey, window: Window, messages_max: usize) -> usize {
         let pages = |queue: &&mut Queue| queue.kind != QueueKind::Worker && queue.picking.is_none();
         let Some(queue) = self.queues.get_mut(key).filter(pages) else { return 0 };
         let (store, name, now_ms) = (&mut self.store, &queue.name, self.now_ms);
@@ -146,7 +163,7 @@ impl Home {
             true => NO_RECORD,
             false => store.page_out(name, message),
         };
-        let done = queue.pending.page_out(self.paging.window, messages_max, page_out);
+        let done = queue.pending.page_out(window, messages_max, page_out);
         queue.is_special |= queue.pending.is_paged();
         done
     }

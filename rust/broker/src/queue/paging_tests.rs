@@ -193,6 +193,28 @@ fn while_memory_is_full_a_queue_loads_one_message_when_none_is_in_flight() {
 }
 
 #[test]
+fn what_comes_while_memory_is_full_waits_in_the_store_until_it_is_delivered() {
+    let mut world = World::new();
+    let queue = world.home.create(b"/queue/dlq/a", QueueKind::Work);
+    world.home.attach(queue, subscriber(1), credit(100));
+    world.home.note_memory(1 << 30, 1 << 30, 1);
+    world.send(queue, 1);
+    let first = world.dispatch();
+    assert_eq!((bodies(&first), world.home.stubs()), (vec![0], 0), "none was in flight");
+    world.send(queue, 3);
+    assert!(world.dispatch().is_empty());
+    assert_eq!((world.home.stubs(), world.home.requested()), (3, 0));
+    world.settle(&first[0]);
+    for expected in 1..4 {
+        assert!(world.dispatch().is_empty());
+        world.home.take_loaded();
+        let next = world.dispatch();
+        assert_eq!(bodies(&next), [expected]);
+        world.settle(&next[0]);
+    }
+}
+
+#[test]
 fn usage_around_95_percent_does_not_visit_all_queues_again_and_again() {
     let (mut world, _) = with_paged_out(20);
     for (percent, is_sweeping) in [(95, false), (94, false), (95, false), (91, false), (89, true)] {
