@@ -14,9 +14,14 @@ use crate::report::answer::Answer;
 use crate::router::group::{Place, SubscriptionIndex};
 use crate::timer::Due;
 
-/// The longest delay between two checks whether the RECEIPT of a SUBSCRIBE has been sent. The delay begins at a
-/// millisecond and doubles: otherwise thousands of clients that read nothing would keep a processor busy.
+/// The longest delay between two checks whether the RECEIPT of a SUBSCRIBE has been sent, or before an answer that found
+/// no room is asked for again. The former begins at a millisecond and doubles: otherwise thousands of clients that read
+/// nothing would keep a processor busy.
 const AGAIN_MS_MAX: u64 = 1000;
+
+/// An answer for which others have left no room is asked for again after this part of its interval, and a millisecond:
+/// otherwise those that find no room again would meet the same others in each interval.
+const AGAIN_PART: u64 = 4;
 
 /// A subscription that gets periodic answers.
 #[derive(Debug)]
@@ -105,8 +110,12 @@ impl Owners<'_> {
     pub(crate) fn push_answer(&mut self, answer: &Answer, headers: &[u8], key: SubscriptionKey) {
         let Some(watch) = self.diagnostics.watches.get_mut(&key) else { return }; // it has ended meanwhile
         watch.asking = false;
+        let again_ms = (watch.interval_ms / AGAIN_PART).min(AGAIN_MS_MAX) + 1;
         if !self.keeps_up(key) {
-            return; // other answers to its connection have taken the room
+            // Other answers to its connection have taken the room. Where they are due at the same times, they would take
+            // it each time: so this one and those after it come later.
+            self.turn.timers.set(self.turn.now_ms + again_ms, Due::Diagnostics(key));
+            return;
         }
         let place = self.router.subscription_mut(key).map(|found| found.place);
         let (Some(Place::Topic { group, member, .. }), Some(watch)) =

@@ -124,6 +124,29 @@ fn a_subscription_whose_last_answer_is_unsent_gets_no_further_one() {
 }
 
 #[test]
+fn answers_that_are_due_together_leave_room_for_each_other() {
+    let queries = ["shards", "network", "session-size", "memory", "shards", "store"];
+    for (writers, interval_ms) in [(1, 100), (2, 100), (1, 60_000)] {
+        let mut broker = broker(Config { writers, outbox_limit: 100, ..Config::default() });
+        let mut watcher = connect(&mut broker, 0);
+        let subscribe = |(id, query): (usize, &&str)| {
+            format!("SUBSCRIBE\nid:{id}\ndestination:DIAG/{query}\ninterval:{interval_ms}\n\n\0")
+        };
+        let subscribes: String = queries.iter().enumerate().map(subscribe).collect();
+        watcher.send(subscribes.as_bytes());
+        for _ in 0..20 * 100 {
+            broker.advance_ms(interval_ms / 100);
+            exchange(&mut broker, &mut watcher);
+        }
+        for (id, query) in queries.iter().enumerate() {
+            let header = format!("| subscription:{id} |");
+            let count = watcher.received_frames().filter(|head| head.contains(&header)).count();
+            assert!((15..=21).contains(&count), "{count} answers to {query} at {interval_ms} ms");
+        }
+    }
+}
+
+#[test]
 fn intervals_that_wait_for_a_receipt_are_rarely_visited() {
     let mut broker = broker(Config { writers: 1, outbox_limit: 4 << 10, ..Config::default() });
     let [mut publisher, mut watcher] = [0; 2].map(|shard| connect(&mut broker, shard));
