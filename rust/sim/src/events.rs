@@ -66,7 +66,7 @@ impl Subscription {
         match &self.durable {
             Some(durable) => Some(Store::Durable(durable.number)),
             // Copies of one message may become several dead letters of topics.
-            None if dead.is_some_and(|name| name.starts_with("topic/")) => None,
+            None if dead.is_some_and(|name| name.starts_with("topic/") || name.starts_with("stale/")) => None,
             None if dead.is_some() => Some(Store::DeadLetters),
             None => is_queue(&self.destination).then_some(Store::Queues),
         }
@@ -227,6 +227,8 @@ pub enum Request {
     Abort(TransactionId),
     /// DISCONNECT.
     Disconnect,
+    /// A request that concerns a worker topic or stale messages.
+    Work(Box<Request>),
 }
 
 /// How a connection has ended, as its client knows.
@@ -342,6 +344,8 @@ pub enum Event {
     WatchEnds(Vec<ClientId>),
     /// Something about a temporary destination.
     Private(ClientId, PrivateEvent),
+    /// A MESSAGE of a worker topic, or of a topic whose messages become stale.
+    Work(ClientId, Box<Delivery>),
     /// The broker has closed its end of a connection: what it held there is free again.
     Released(ClientId),
     /// A connection has ended.
@@ -383,8 +387,8 @@ pub fn is_topic(destination: &str) -> bool {
     !is_queue(destination)
 }
 
-/// Whether a name is a queue's.
+/// Whether a name is a queue's, or that of a worker topic.
 #[must_use]
 pub fn is_queue(destination: &str) -> bool {
-    destination.starts_with("/queue/")
+    destination.starts_with("/queue/") || destination.starts_with('#')
 }

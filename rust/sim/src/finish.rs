@@ -48,7 +48,7 @@ impl World {
             self.expect_answers()?;
             return self.shut_down(); // whoever acknowledges is cut off
         }
-        if !self.read_durables()? || !self.drain_queues()? {
+        if !self.read_durables()? || !self.take_all_work()? || !self.drain_queues()? {
             return self.shut_down();
         }
         self.expect_answers()?;
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    fn drain_some(&mut self, queues: Vec<String>) -> Result<(), Violation> {
+    pub(crate) fn drain_some(&mut self, queues: Vec<String>) -> Result<(), Violation> {
         let mut random = SmallRng::seed_from_u64(0);
         let at = self.expect_connection(&mut random)?;
         self.act_as(at, &mut random, |actor| actor.subscribe_to(queues))?;

@@ -27,4 +27,5 @@ pub mod shrink;
 pub mod store;
 pub mod variables;
 pub mod websocket;
+pub mod work;
 pub mod world;

@@ -13,6 +13,7 @@
 //! | calls that write | one for each connection, and one for each that is written to early or at its end; and for each `outbox_limit` |
 //! | `memory_limit` | each shard may add one turn's work; and names that it is told |
 //! | `max_destinations` | a shard does not know names of others while the mail about them is on the way |
+//! | `max_stale_queue_size` | each shard may hold more by one turn's visits, before the home of the oldest one drops it |
 //! | all other settings | exact |
 //!
 //! The first three are sums over the parts of a turn: mail, routes, deliveries, sockets and queues are granted 3, 2, 2, 2 and
@@ -113,10 +114,11 @@ impl Limits {
         let turns: usize = after.work.iter().zip(&self.read).map(turn_of).sum();
         let names = self.destinations * after.work.len() * NAME_BYTES;
         let held_max = config.memory_limit as usize + turns + names + after.connections * CONNECTION_BYTES;
+        let returned: usize = after.work.iter().map(|work| work.visited).sum();
         let uses = [
             ("connections", after.connections, config.max_connections),
             ("retained messages", after.retained, config.max_retained),
-            ("stale messages", after.stale, config.max_stale_queue_size + after.unknown.len()),
+            ("stale messages", after.stale, config.max_stale_queue_size.saturating_add(returned)),
             ("destinations", after.destinations, known.max(before.destinations)),
             ("held bytes", usize::try_from(after.held_bytes).unwrap_or(0), held_max),
         ];
@@ -226,7 +228,7 @@ mod tests {
             ("messages", |usage| usage.queue_length.amount += 1),
             ("bytes of", |usage| usage.queue_bytes.amount += 1),
             ("retained", |usage| usage.retained += 1),
-            ("stale", |usage| usage.stale += 3), // each of two shards may have to be told yet
+            ("stale", |usage| usage.stale += 21), // each of two shards may have returned ten
             ("held bytes", |usage| usage.held_bytes += 1 << 19),
         ];
         for (what, change) in changes {

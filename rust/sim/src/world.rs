@@ -372,6 +372,10 @@ fn shortened(event: &Event) -> String {
             let delivery = crate::events::Delivery { body: Vec::new(), ..delivery.clone() };
             format!("{client} received {delivery:?}")
         }
+        Event::Work(client, delivery) => {
+            let delivery = crate::events::Delivery { body: Vec::new(), ..(**delivery).clone() };
+            format!("{client} got work {delivery:?}")
+        }
         other => format!("{other:?}"),
     }
 }

@@ -5,6 +5,8 @@ mod keeping;
 mod private;
 mod timing;
 mod watching;
+mod workers;
+mod write;
 
 use rand::Rng as _;
 use rand::rngs::SmallRng;
@@ -74,6 +76,10 @@ impl Actor<'_> {
         if percent > 0 && self.percent(percent) {
             return self.watch_something();
         }
+        let percent = self.options.workers.percent;
+        if percent > 0 && self.percent(percent) {
+            return self.act_with_workers();
+        }
         let weights = &self.options.weights;
         let has_unacked = self.client.subscriptions.values().any(|held| !held.unacked.is_empty());
         let has_transaction = !self.client.transactions.is_empty();
@@ -131,33 +137,7 @@ impl Actor<'_> {
         self.random.random_range(0..100) < percent
     }
 
-    /// Writes a frame, with a RECEIPT as often as the options say.
-    fn write(&mut self, command: &str, headers: Headers, body: &[u8], request: Request) {
-        let has_receipt = self.percent(self.options.receipts);
-        self.write_with(command, headers, body, request, has_receipt);
-    }
-
-    fn write_with(
-        &mut self,
-        command: &str,
-        mut headers: Headers,
-        body: &[u8],
-        request: Request,
-        has_receipt: bool,
-    ) {
-        if has_receipt {
-            headers.push(("receipt", self.client.expect_receipt(request.clone())));
-        } else {
-            self.client.unreceipted.push(request.clone());
-        }
-        let headers: Vec<(&str, &str)> =
-            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        self.client.send(&frame(self.client.version, command, &headers, body));
-        self.events.push(Event::Requested(self.client.id, request));
-    }
-
     fn subscribe(&mut self) -> Option<()> {
-        let id = self.client.next_subscription();
         let (topics, queues) = (&self.options.topics, &self.options.queues);
         let mut destination =
             topics.iter().chain(queues).collect::<Vec<_>>().choose(self.random)?.to_string();
@@ -170,6 +150,11 @@ impl Actor<'_> {
             destination.clone_from(pattern);
         }
         let destination = self.maybe_dead_letters(destination);
+        self.subscribe_at(destination)
+    }
+
+    fn subscribe_at(&mut self, destination: String) -> Option<()> {
+        let id = self.client.next_subscription();
         let (ack, prefetch) = self.credit(&destination)?;
         let mut headers: Headers = vec![
             ("id", id.to_string()),

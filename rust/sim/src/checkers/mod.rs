@@ -33,6 +33,7 @@ mod tests_rogues;
 mod tests_timing;
 mod transactions;
 mod watching;
+mod workers;
 
 use std::time::Duration;
 
@@ -80,6 +81,7 @@ pub const NAMES: &[&str] = &[
     "store",
     "transactions",
     "watching",
+    "workers",
 ];
 
 /// The checkers that follow events.
@@ -106,6 +108,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Checker>> {
         Box::new(durability::Durability::new(options)),
         Box::new(durable::DurableSubscriptions::new(options)),
         Box::new(watching::Watching::new(options)),
+        Box::new(workers::Workers::new(options)),
         Box::new(beats::Beats::new(options)),
         Box::new(rogues::Rogues::new(options)),
     ]

@@ -21,6 +21,7 @@ use crate::events::{
 use crate::events::{SubscriptionId, TransactionId};
 use crate::frames::{Frame, Version, take_frame};
 use crate::websocket::{self, WebSocket};
+use crate::work::{is_work, plain};
 
 /// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -290,7 +291,8 @@ impl Client {
             let other = self.expected.iter().find(|(other, _)| other.to_string() == id);
             return Err(format!("RECEIPT {id} ({other:?}) instead of {number} ({request:?})"));
         }
-        if let Request::Unsubscribe(subscription) | Request::EndDurable(_, Some(subscription)) = &request
+        if let Request::Unsubscribe(subscription) | Request::EndDurable(_, Some(subscription)) =
+            plain(&request)
             && let Some((_, is_confirmed)) = self.ended.get_mut(subscription)
         {
             *is_confirmed = true;
@@ -329,6 +331,7 @@ impl Client {
             return Err(format!("MESSAGE for subscription {id} after the RECEIPT of its UNSUBSCRIBE"));
         }
         let has_ack_id = self.version == Version::V12 && subscription.ack != AckMode::Auto;
+        let is_work = is_work(&subscription.destination);
         let name = if has_ack_id { "ack" } else { "message-id" };
         let ack_id = frame.expect(name)?.to_owned();
         if !has_ack_id && frame.header("ack").is_some() {
@@ -340,7 +343,10 @@ impl Client {
             held.hold(&delivery, ack_id);
         }
         let message = delivery.message;
-        events.push(Event::Delivered(self.id, delivery));
+        events.push(match is_work {
+            true => Event::Work(self.id, Box::new(delivery)),
+            false => Event::Delivered(self.id, delivery),
+        });
         self.read_reply_to(frame, events, message);
         Ok(())
     }

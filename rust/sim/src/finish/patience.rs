@@ -8,6 +8,7 @@ use stompica_broker::simulated::outside;
 use super::BUFFER_BYTES;
 use crate::client::{Client, Phase};
 use crate::events::{AckMode, Request, Violation, is_topic};
+use crate::work::plain;
 use crate::world::World;
 
 /// The longest time that a SEND may wait: for room, and then for the receivers of its message.
@@ -61,7 +62,7 @@ impl World {
         self.run_until_idle()?;
         let is_asking = |world: &World, at: usize| {
             let client = &world.clients[at];
-            let request = client.first_missing().filter(|request| matches!(request, Request::Send(_)));
+            let request = client.first_missing().filter(|request| matches!(plain(request), Request::Send(_)));
             let reads = client.phase == Phase::Open && !client.is_stalled;
             // A frame without a RECEIPT before it may be what waits.
             request.filter(|_| reads && client.unreceipted.is_empty()).cloned()

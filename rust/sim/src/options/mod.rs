@@ -15,6 +15,7 @@ pub mod store;
 mod timing;
 mod tree;
 mod watching;
+mod workers;
 
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ use self::store::StoreOptions;
 pub use self::timing::Timing;
 pub use self::tree::Tree;
 pub use self::watching::Watching;
+pub use self::workers::Workers;
 use crate::frames::Version;
 use crate::options::pressure::Pressure;
 use crate::patterns::Rules;
@@ -142,6 +144,8 @@ pub struct Options {
     pub beats: Beats,
     /// What brings the broker to its limits.
     pub pressure: Pressure,
+    /// Worker topics and stale messages.
+    pub workers: Workers,
     /// What depends on time.
     pub timing: Timing,
     /// The planted fault that is switched on.
@@ -216,6 +220,7 @@ impl Options {
             acking: Acking::draw(seed),
             beats: Beats::default(),
             pressure: Pressure::default(),
+            workers: Workers::default(),
             timing: Timing::default(),
             fault: None,
         };
@@ -241,6 +246,7 @@ impl Options {
         limits::draw(self);
         self.keeping.draw_haste(self.seed, &mut self.config.writers, &mut self.topics, &mut self.weights);
         late::draw(self);
+        workers::draw(self);
         self.pause_max = self.pause_max.min(self.store.pause_max());
         self.weights.nack = self.weights.nack.max(self.acking.nack);
     }
