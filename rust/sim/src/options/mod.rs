@@ -224,16 +224,21 @@ impl Options {
             timing: Timing::default(),
             fault: None,
         };
-        options.keeping = Keeping::draw(seed, &mut options.topics);
-        Pressure::draw(&mut options);
-        options.tree = Tree::draw(seed, &mut options.config, &mut options.topics, &mut options.queues);
-        options.private = Private::draw(seed, &options.config);
-        options.store = StoreOptions::new(seed, &mut options.config);
-        options.timing = Timing::draw(seed, &mut options.config, options.store.is_durable);
-        options.draw_disturbances();
-        options.watching = Watching::draw(seed, &options.config);
+        options.draw_parts();
         options.adjust();
         options
+    }
+
+    /// Draws what has files of its own.
+    fn draw_parts(&mut self) {
+        self.keeping = Keeping::draw(self.seed, &mut self.topics);
+        Pressure::draw(self);
+        self.tree = Tree::draw(self.seed, &mut self.config, &mut self.topics, &mut self.queues);
+        self.private = Private::draw(self.seed, &self.config);
+        self.store = StoreOptions::new(self.seed, &mut self.config);
+        self.timing = Timing::draw(self.seed, &mut self.config, self.store.is_durable);
+        self.draw_disturbances();
+        self.watching = Watching::draw(self.seed, &self.config);
     }
 
     /// Adjusts what was drawn to the rest of it.
