@@ -48,6 +48,18 @@ pub fn message(payload: &[u8]) -> Vec<u8> {
     client_frame(BINARY, payload)
 }
 
+/// The answer to a ping.
+#[must_use]
+pub fn pong(payload: &[u8]) -> Vec<u8> {
+    client_frame(PONG, payload)
+}
+
+/// The answer to a Close frame.
+#[must_use]
+pub fn close(payload: &[u8]) -> Vec<u8> {
+    client_frame(CLOSE, payload)
+}
+
 impl WebSocket {
     /// Takes bytes of the broker. Appends the payloads of messages to `payloads`; returns the frames to answer with.
     ///
@@ -91,9 +103,9 @@ impl WebSocket {
                 2 => payloads.extend_from_slice(&payload),
                 8 => {
                     self.is_closing = true;
-                    answers.extend(client_frame(CLOSE, &payload));
+                    answers.extend(close(&payload));
                 }
-                9 => answers.extend(client_frame(PONG, &payload)),
+                9 => answers.extend(pong(&payload)),
                 _ => return Err(format!("opcode {opcode}")),
             }
         }

@@ -320,15 +320,20 @@ impl World {
     /// Lets time pass until an idle shard wakes, at most `limit`, and returns the time. Shards wake often while memory is
     /// short, and look for free memory; once this has changed nothing many times, they sleep until a deadline.
     pub(crate) fn pass_idly(&mut self, limit: Duration) -> Duration {
-        let (events, times) = self.idle;
-        self.idle =
-            if events == self.summary.events { (events, times + 1) } else { (self.summary.events, 0) };
-        let skips = self.idle.1 > WAKES_MAX;
+        let skips = self.is_idle_for_long();
         let wake = |at| if skips { self.broker.deadline(at) } else { self.broker.sleep(at) };
         let next = (0..self.broker.shards()).filter_map(wake).min();
         let time = next.unwrap_or(limit).max(Duration::from_millis(1)).min(limit);
         self.advance(time);
         time
+    }
+
+    /// Notes that time passes. Returns whether it has passed many times without an event.
+    pub(crate) fn is_idle_for_long(&mut self) -> bool {
+        let (events, times) = self.idle;
+        self.idle =
+            if events == self.summary.events { (events, times + 1) } else { (self.summary.events, 0) };
+        self.idle.1 > WAKES_MAX
     }
 
     /// Lets time pass.

@@ -115,12 +115,16 @@ impl Connections {
         self.queue_for_flushing(key);
     }
 
-    /// Appends a WebSocket control frame.
+    /// Appends a ping or pong, and a heart-beat if one would be late because of it.
     pub fn websocket_control(&mut self, turn: &mut Turn, key: ConnKey, write: impl FnOnce(&mut Vec<u8>)) {
         self.distribute(turn);
         let Some(conn) = self.table.get_mut(key) else { return };
-        if conn.websocket().is_some_and(|state| !state.close_sent) {
-            self.append_raw(turn, key, write);
+        let beats = *conn.protocol.session.heartbeat();
+        let Some(state) = conn.websocket().filter(|state| !state.close_sent) else { return };
+        let needs_beat = state.pulse.needs_beat_beside(&beats, turn.now_ms);
+        self.append_raw(turn, key, write);
+        if needs_beat {
+            self.control(turn, key, |out| out.push(b'\n'));
         }
     }
 

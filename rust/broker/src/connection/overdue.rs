@@ -7,6 +7,7 @@ use super::Connections;
 use super::deadline::{Overdue, millis};
 use super::input::offender_in;
 use super::pausing::Question;
+use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::turn::Turn;
 
@@ -78,6 +79,7 @@ impl Connections {
         let mut text = format!("no byte in {} ms", now_ms - conn.input.read_ms);
         if let Some(state) = conn.websocket() {
             match state.pulse.is_without_stomp(&beats, now_ms) {
+                Some(_) if planted!("pongs-keep-alive") => return state.pulse.note_stomp_bytes(now_ms),
                 Some(silent_ms) => text = format!("no STOMP data in {silent_ms} ms, only pings or pongs"),
                 None if state.pulse.ping(now_ms) => {
                     return self.websocket_control(turn, key, |out| ws::encode::ping(out, b""));
@@ -132,6 +134,23 @@ mod tests {
         let told: Vec<u32> =
             handle_deadline(&mut connections, &mut turn, keys[0]).chars().map(u32::from).collect();
         assert_eq!(told, [0x89, 0]);
+    }
+
+    #[test]
+    fn a_client_that_answers_pings_still_gets_heart_beats() {
+        let (mut connections, mut turn) = (Connections::default(), turn(Config::default()));
+        let key = connections.table.insert(Conn::connected(1, "0,10000"));
+        let conn = connections.table.get_mut(key).expect("an open connection");
+        conn.protocol.transport = Transport::WebSocket(Box::new(WebSocket::new(0)));
+        let mut last_ms = 0;
+        for now_ms in (2_000..40_000).step_by(2_000) {
+            turn.now_ms = now_ms;
+            connections.websocket_control(&mut turn, key, |out| ws::encode::ping(out, b""));
+            if told(&mut connections, &mut turn, key).contains('\n') {
+                last_ms = now_ms;
+            }
+            assert!(now_ms - last_ms < 10_000, "no message since {last_ms}, only pings");
+        }
     }
 
     #[test]

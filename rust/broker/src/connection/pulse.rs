@@ -5,6 +5,8 @@
 
 use stompica_proto::heartbeat::HeartBeat;
 
+use crate::door::planted;
+
 /// A silent client without heart-beats is pinged after this time, and disconnected after the same time again.
 const PING_MS: u64 = 60_000;
 
@@ -15,13 +17,15 @@ pub struct Pulse {
     pinged_ms: Option<u64>,
     /// The time of the last STOMP byte.
     stomp_ms: u64,
+    /// The time of the last heart-beat that was sent beside a ping or pong.
+    beside_ms: u64,
 }
 
 impl Pulse {
     /// The state of a new client.
     #[must_use]
     pub fn new(now_ms: u64) -> Self {
-        Pulse { pinged_ms: None, stomp_ms: now_ms }
+        Pulse { pinged_ms: None, stomp_ms: now_ms, beside_ms: now_ms }
     }
 
     /// Records bytes of any kind: a pong is enough.
@@ -39,6 +43,19 @@ impl Pulse {
         let is_first = self.pinged_ms.is_none();
         self.pinged_ms.get_or_insert(now_ms);
         is_first
+    }
+
+    /// Whether a ping or pong needs a heart-beat beside it, since the script of a page does not see either of them. The
+    /// next heart-beat is due after four fifths of the interval, so one in each tenth of it is enough. Records it.
+    pub fn needs_beat_beside(&mut self, beats: &HeartBeat, now_ms: u64) -> bool {
+        let interval_ms = u64::from(beats.send_ms);
+        let is_needed = interval_ms > 0
+            && now_ms.saturating_sub(self.beside_ms) >= interval_ms / 10
+            && !planted!("pings-count-as-beats");
+        if is_needed {
+            self.beside_ms = now_ms;
+        }
+        is_needed
     }
 
     /// The time at which the client has to be pinged or disconnected, if its last byte came at `read_ms`.
@@ -71,6 +88,16 @@ mod tests {
         assert_eq!(pulse.deadline(&BEATS, 1_000), 41_000);
         pulse.note_bytes();
         assert_eq!(pulse.deadline(&BEATS, 30_000), 50_000);
+    }
+
+    #[test]
+    fn a_heart_beat_stands_beside_pings_but_not_beside_each_of_many() {
+        let beats = HeartBeat { receive_ms: 0, send_ms: 10_000 };
+        let mut pulse = Pulse::new(1_000);
+        assert!(!pulse.needs_beat_beside(&HeartBeat::default(), 90_000), "nobody wants it");
+        let needed: Vec<u64> =
+            (1_000..4_500).step_by(100).filter(|at_ms| pulse.needs_beat_beside(&beats, *at_ms)).collect();
+        assert_eq!(needed, [2_000, 3_000, 4_000]);
     }
 
     #[test]

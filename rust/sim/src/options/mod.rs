@@ -252,6 +252,7 @@ impl Options {
         self.keeping.draw_haste(self.seed, &mut self.config.writers, &mut self.topics, &mut self.weights);
         late::draw(self);
         workers::draw(self);
+        beats::draw_more(self);
         self.pause_max = self.pause_max.min(self.store.pause_max());
         self.weights.nack = self.weights.nack.max(self.acking.nack);
     }
