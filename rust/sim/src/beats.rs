@@ -116,7 +116,7 @@ impl Beater {
     /// Sends a heart-beat that is due, or a message instead.
     fn send(&mut self, events: &mut Vec<Event>) {
         let now = outside::now();
-        if self.next.is_none_or(|next| next > now) {
+        if self.is_over || self.next.is_none_or(|next| next > now) {
             return;
         }
         self.sent += 1;
