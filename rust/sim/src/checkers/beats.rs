@@ -91,7 +91,7 @@ impl Beats {
         Beats { offer: options.config.heartbeat_ms, all: BTreeMap::new() }
     }
 
-    /// Notes an agreement. Returns whether CONNECTED has brought another offer.
+    /// Notes an agreement.
     fn agree(&mut self, client: ClientId, asked: (u32, u32), is_websocket: bool, now: Duration) {
         let (sends, wants) = self.offer;
         let (client_beats, broker_beats) = (agreed(asked.0, wants), agreed(sends, asked.1));
