@@ -77,6 +77,7 @@ pub const ALL: &[&str] = &[
     "kept-sends-not-retried",
     "late-ack-covers-others",
     "late-mail-forgotten",
+    "late-nack-covers-one",
     "linger-forever",
     "loaded-not-ready",
     "long-body-without-nul",

@@ -182,9 +182,11 @@ impl Owners<'_> {
     }
 
     /// What an ACK or NACK of a delivery covers. In STOMP 1.1 it names the message, not the delivery. If the message was
-    /// taken back and delivered again, it may be a late answer to the earlier delivery, so it covers nothing else.
-    fn coverage(&self, key: ConnKey, consumer: &ConsumerState, number: u64) -> AckMode {
-        if consumer.ack != AckMode::Client || consumer.wire_format.version != Version::V1_1 {
+    /// taken back and delivered again, it may be a late answer to the earlier delivery, so an ACK covers nothing else. A NACK
+    /// covers the others all the same: a later ACK would cover what the client has refused, and that would be lost.
+    fn coverage(&self, key: ConnKey, consumer: &ConsumerState, number: u64, verdict: Verdict) -> AckMode {
+        let may_be_late = verdict == Verdict::Accepted || planted!("late-nack-covers-one");
+        if consumer.ack != AckMode::Client || consumer.wire_format.version != Version::V1_1 || !may_be_late {
             return consumer.ack;
         }
         let conn = self.connections.table.get(key);
@@ -221,7 +223,7 @@ impl Owners<'_> {
             return true;
         }
         let covered = match self.queues.consumers.get(subscription) {
-            Some(consumer) => self.coverage(key, consumer, number),
+            Some(consumer) => self.coverage(key, consumer, number, verdict),
             None => return true,
         };
         loop {

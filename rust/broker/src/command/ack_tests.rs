@@ -133,6 +133,18 @@ fn an_ack_of_a_requeued_delivery_has_no_effect() {
 }
 
 #[test]
+fn in_stomp_1_1_an_ack_of_a_message_that_came_again_covers_no_other_one_but_a_nack_does() {
+    for (frame, acked, nacked) in [("ACK", 1, 0), ("NACK", 0, 2)] {
+        let (mut fixture, key, queue, sent) = delivered("1.1", "ack:client\n", &["a", "b"]);
+        fixture.send(key, "UNSUBSCRIBE\nid:s\n\n");
+        fixture.send(key, &format!("SUBSCRIBE\nid:s\ndestination:{queue}\nack:client\n\n"));
+        assert_eq!(frames(&mut fixture, key).len(), 2, "both come again");
+        fixture.send(key, &format!("{frame}\n{}\n", names("1.1", &sent[1])));
+        assert_eq!((fixture.turn.counters.acked, fixture.turn.counters.nacked), (acked, nacked));
+    }
+}
+
+#[test]
 fn an_ack_of_a_transaction_waits_for_commit() {
     let (mut fixture, key, _, sent) = delivered("1.2", "ack:client\n", &["a"]);
     fixture.send(key, "BEGIN\ntransaction:t\n\n");
