@@ -8,6 +8,7 @@ use crate::beats::Beat;
 use crate::frames::Version;
 use crate::json::Json;
 use crate::rogue::Deed;
+use crate::work::Retain;
 
 /// A connection; they are numbered in the order of their opening.
 pub type ClientId = usize;
@@ -58,6 +59,9 @@ pub struct Subscription {
     pub durable: Option<Durable>,
 }
 
+/// The beginnings of topics, behind a slash.
+const COPIED: [&str; 3] = ["topic/", "stale/", "last/"];
+
 impl Subscription {
     /// The store from which it takes messages; `None`: it gets copies of its own.
     #[must_use]
@@ -66,7 +70,7 @@ impl Subscription {
         match &self.durable {
             Some(durable) => Some(Store::Durable(durable.number)),
             // Copies of one message may become several dead letters of topics.
-            None if dead.is_some_and(|name| name.starts_with("topic/") || name.starts_with("stale/")) => None,
+            None if dead.is_some_and(|name| COPIED.iter().any(|start| name.starts_with(start))) => None,
             None if dead.is_some() => Some(Store::DeadLetters),
             None => is_queue(&self.destination).then_some(Store::Queues),
         }
@@ -121,6 +125,8 @@ pub struct Message {
     pub ttl: Option<Duration>,
     /// `max-exceptions`.
     pub max_exceptions: Option<u64>,
+    /// `retain`.
+    pub retain: Option<Retain>,
     /// The transaction it belongs to.
     pub transaction: Option<TransactionId>,
     /// The value of its header `x`.
@@ -227,7 +233,7 @@ pub enum Request {
     Abort(TransactionId),
     /// DISCONNECT.
     Disconnect,
-    /// A request that concerns a worker topic or stale messages.
+    /// A request that concerns a worker topic, or a topic with stale or retained messages.
     Work(Box<Request>),
 }
 
@@ -344,7 +350,7 @@ pub enum Event {
     WatchEnds(Vec<ClientId>),
     /// Something about a temporary destination.
     Private(ClientId, PrivateEvent),
-    /// A MESSAGE of a worker topic, or of a topic whose messages become stale.
+    /// A MESSAGE of a worker topic, or of a topic with stale or retained messages.
     Work(ClientId, Box<Delivery>),
     /// The broker has closed its end of a connection: what it held there is free again.
     Released(ClientId),

@@ -48,7 +48,11 @@ impl World {
             self.expect_answers()?;
             return self.shut_down(); // whoever acknowledges is cut off
         }
-        if !self.read_durables()? || !self.take_all_work()? || !self.drain_queues()? {
+        if !self.read_durables()?
+            || !self.take_all_work()?
+            || !self.drain_queues()?
+            || !self.set_last_values()?
+        {
             return self.shut_down();
         }
         self.expect_answers()?;

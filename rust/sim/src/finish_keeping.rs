@@ -5,13 +5,17 @@ use rand::rngs::SmallRng;
 use stompica_broker::simulated::outside;
 use stompica_broker::snapshot::Snapshot;
 
+use crate::actions::Actor;
 use crate::client::Phase;
 use crate::events::{AckMode, Violation};
 use crate::options::Dialect;
+use crate::work::Retain;
 use crate::world::World;
 
 /// Connections that try to hold a durable subscription, one after the other: memory may be short.
 const ATTEMPTS_MAX: usize = 3;
+/// Topics whose values are set and read in the end, at most.
+const VALUES_MAX: usize = 3;
 
 impl World {
     /// All holders of durable subscriptions leave, and a new client takes what each of them has kept.
@@ -68,6 +72,45 @@ impl World {
         Ok(true)
     }
 
+    /// New clients read the last value of each topic. Then one client sets and removes values, and others read them.
+    ///
+    /// Returns false if one is refused, because memory is short.
+    pub(crate) fn set_last_values(&mut self) -> Result<bool, Violation> {
+        let names = self.options.retained.names.clone();
+        // Each of them is confirmed, and none expires.
+        (self.options.receipts, self.options.expiring) = (100, 0);
+        let some = &names[..names.len().min(VALUES_MAX)];
+        for name in some {
+            if !self.act_as_new(|actor| actor.read_values(name))? {
+                return Ok(false);
+            }
+        }
+        // `max_retained` may leave room for one value.
+        if !names.is_empty() && !self.act_as_new(|actor| actor.retain_at(&names, Retain::Remove))? {
+            return Ok(false);
+        }
+        for name in some {
+            for retain in [Retain::Set, Retain::Remove] {
+                let own = std::slice::from_ref(name);
+                let is_done = self.act_as_new(|actor| actor.retain_at(own, retain))?
+                    && self.act_as_new(|actor| actor.read_values(name))?;
+                if !is_done {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Lets a new client act, and everything come to rest. Returns whether its connection is still open.
+    fn act_as_new(&mut self, act: impl FnOnce(&mut Actor<'_>)) -> Result<bool, Violation> {
+        let mut random = SmallRng::seed_from_u64(0);
+        let at = self.expect_connection(&mut random)?;
+        self.act_as(at, &mut random, act)?;
+        self.come_to_rest()?;
+        Ok(self.clients[at].phase == Phase::Open)
+    }
+
     /// Ends all that topics keep. Then all clients leave, and nothing remains.
     pub(crate) fn leave_nothing(&mut self) -> Result<(), Violation> {
         self.end_durables()?;
@@ -83,8 +126,9 @@ impl World {
         self.come_to_rest()?;
         let left = self.broker.snapshot();
         // Tables keep names and room for what they held. The text of `/queue/monitor` has a deadline, and each shard may have
-        // one for a stale message that it had.
-        let timers_max = if self.options.workers.percent > 0 { 1 + self.options.config.writers } else { 1 };
+        // one for a stale or retained message that it had.
+        let may_wait = self.options.workers.percent + self.options.retained.percent > 0;
+        let timers_max = if may_wait { 1 + self.options.config.writers } else { 1 };
         let rest = Snapshot { held_bytes: 0, timers: 0, message_bytes: 0, ..left.clone() };
         if left.timers > timers_max || rest != Snapshot::default() {
             return Err(Violation {

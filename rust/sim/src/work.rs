@@ -1,5 +1,5 @@
-//! Worker topics and stale messages: which destinations they are, and which requests concern them. Checkers that know nothing
-//! of `TTL` do not see these.
+//! Worker topics, and topics with stale or retained messages: which destinations they are, and which requests concern them.
+//! Checkers that know nothing of `TTL` and `retain` do not see these.
 
 use crate::client::Client;
 use crate::events::{Event, Request, SubscriptionId};
@@ -8,14 +8,44 @@ use crate::events::{Event, Request, SubscriptionId};
 pub const WORK: &str = "#work/";
 /// The beginning of topics whose messages become stale.
 pub const STALE: &str = "/stale/";
+/// The beginning of topics with retained messages.
+pub const LAST: &str = "/last/";
+
+/// What a SEND does to the retained message of its topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retain {
+    /// `retain:set`.
+    Set,
+    /// `retain:remove`.
+    Remove,
+}
+
+impl Retain {
+    /// The value of the header.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Retain::Set => "set",
+            Retain::Remove => "remove",
+        }
+    }
+
+    /// What these headers of a SEND ask for.
+    #[must_use]
+    pub fn among(headers: &[(&'static str, String)]) -> Option<Retain> {
+        let value = headers.iter().find(|(name, _)| *name == "retain").map(|(_, value)| value);
+        [Retain::Set, Retain::Remove].into_iter().find(|retain| value.is_some_and(|it| it == retain.name()))
+    }
+}
 
 /// Whether a destination of a SUBSCRIBE or a SEND is one of them, or a queue of their dead letters.
 #[must_use]
 pub fn is_work(destination: &str) -> bool {
     let rest = destination.strip_prefix("/queue/dlq/");
     destination.starts_with('#')
-        || destination.starts_with(STALE)
-        || rest.is_some_and(|rest| rest.starts_with(WORK) || rest.starts_with(&STALE[1..]))
+        || [STALE, LAST].iter().any(|start| destination.starts_with(start))
+        || rest
+            .is_some_and(|rest| [WORK, &STALE[1..], &LAST[1..]].iter().any(|start| rest.starts_with(start)))
 }
 
 /// A request as checkers see it: wrapped, if it concerns one of these destinations.
@@ -46,7 +76,7 @@ pub fn plain(request: &Request) -> &Request {
     }
 }
 
-/// An event as a checker of worker topics and stale messages sees it; `None`: it does not concern them.
+/// An event as the checkers of these destinations see it; `None`: it does not concern them.
 #[must_use]
 pub fn unwrapped(event: &Event) -> Option<Event> {
     let request = |request: &Request| match request {

@@ -153,7 +153,7 @@ impl Owners<'_> {
             }
             Place::Topic { retained } => {
                 let destination = self.router.destination_of(self.turn, message.destination()).ok()?;
-                if let Some((home, reservation)) = retained {
+                if let Some((home, reservation)) = retained.filter(|_| !planted!("value-of-commit-lost")) {
                     let copy = OwnedMessage::new(&message.message());
                     let retain = Some(retain == Some(Retain::Set));
                     applying.awaits_homes = true;

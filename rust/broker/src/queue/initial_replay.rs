@@ -12,6 +12,7 @@ use super::mail::ReplayNote;
 use super::replay::{Newcomer, Replay};
 use super::replays::replay_of;
 use crate::collections::spread::give_back;
+use crate::door::planted;
 use crate::ids::{ShardId, Subscriber};
 use crate::requester::Requester;
 
@@ -42,6 +43,13 @@ impl Owners<'_> {
                 self.notes.tell(other, ReplayNote::InterestAck(subscriber));
             }
         }
+        let reply = match reply {
+            Some(requester) if planted!("receipt-before-replay") => {
+                self.notes.answer(requester, Ok(()));
+                None
+            }
+            reply => reply,
+        };
         let replay = replay_of(self.router, name, newcomer.without, reply);
         self.queues.pending_replays.entry(subscriber).or_default().asked = Some(replay);
         self.proceed_with_pending_replay(subscriber);
@@ -70,7 +78,9 @@ impl Owners<'_> {
     fn proceed_with_pending_replay(&mut self, subscriber: Subscriber) {
         // All shards but this one and the subscriber's own, whose request tells that it knows.
         let others = self.turn.shards - if subscriber.shard == self.turn.id { 1 } else { 2 };
-        let complete = |pending: &&PendingReplay| pending.asked.is_some() && pending.seen >= others;
+        let complete = |pending: &&PendingReplay| {
+            pending.asked.is_some() && (pending.seen >= others || planted!("replay-not-awaited"))
+        };
         if self.queues.pending_replays.get(&subscriber).filter(complete).is_none() {
             return;
         }

@@ -7,6 +7,7 @@ use super::Owners;
 use super::enqueue::describe;
 use super::mail::HomeNote;
 use super::notes::Local;
+use crate::door::planted;
 use crate::message::OwnedMessage;
 use crate::requester::Requester;
 use crate::router::Destination;
@@ -79,7 +80,7 @@ impl Owners<'_> {
                 Ok(is_reserved) => self.queues.retained.set(message, is_reserved),
                 Err(error) => kept = Err((error, describe(&message))),
             }
-        } else {
+        } else if !planted!("removal-forgotten") {
             self.queues.retained.remove(message.destination());
         }
         self.rearm_waiting();

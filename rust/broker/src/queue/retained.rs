@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::replay::{Cursor, Search, Visits};
-use crate::door::planted_in_loom;
 use crate::door::sync::{AtomicUsize, Ordering};
+use crate::door::{planted, planted_in_loom};
 use crate::message::OwnedMessage;
 use crate::text::Text;
 
@@ -69,6 +69,9 @@ impl Retained {
     pub fn set(&mut self, message: OwnedMessage, is_reserved: bool) {
         if planted_in_loom!("room-given-up-meanwhile") {
             self.remove(message.destination());
+        }
+        if !is_reserved && self.has(message.destination()) && planted!("value-not-replaced") {
+            return;
         }
         match (self.take_out(message.destination()), is_reserved) {
             (true, true) => self.release(),

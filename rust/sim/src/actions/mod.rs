@@ -3,6 +3,7 @@
 mod acking;
 mod keeping;
 mod private;
+mod retained;
 mod timing;
 mod watching;
 mod workers;
@@ -18,6 +19,7 @@ use crate::events::{
 };
 use crate::frames::{Version, frame};
 use crate::options::Options;
+use crate::work::Retain;
 
 /// Numbers that are unique in a run.
 #[derive(Debug, Default)]
@@ -79,6 +81,10 @@ impl Actor<'_> {
         let percent = self.options.workers.percent;
         if percent > 0 && self.percent(percent) {
             return self.act_with_workers();
+        }
+        let percent = self.options.retained.percent;
+        if percent > 0 && self.percent(percent) {
+            return self.act_with_retained();
         }
         let weights = &self.options.weights;
         let has_unacked = self.client.subscriptions.values().any(|held| !held.unacked.is_empty());
@@ -154,8 +160,12 @@ impl Actor<'_> {
     }
 
     fn subscribe_at(&mut self, destination: String) -> Option<()> {
-        let id = self.client.next_subscription();
         let (ack, prefetch) = self.credit(&destination)?;
+        self.subscribe_with(destination, ack, prefetch)
+    }
+
+    fn subscribe_with(&mut self, destination: String, ack: AckMode, prefetch: Option<u64>) -> Option<()> {
+        let id = self.client.next_subscription();
         let mut headers: Headers = vec![
             ("id", id.to_string()),
             ("destination", destination.clone()),
@@ -225,6 +235,7 @@ impl Actor<'_> {
             expires: None,
             ttl: None,
             max_exceptions: None,
+            retain: Retain::among(&more),
             transaction,
             header: match self.client.version {
                 Version::V10 => "a".to_owned(),

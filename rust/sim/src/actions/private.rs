@@ -64,6 +64,7 @@ impl Actor<'_> {
             expires: None,
             ttl: None,
             max_exceptions: None,
+            retain: None,
             transaction: if joins { transactions.choose(self.random).copied() } else { None },
             header: "a".to_owned(),
             body_len: self.random.random_range(0..=self.options.body_max),

@@ -23,6 +23,7 @@ mod order;
 mod private;
 mod queue_order;
 mod redelivery;
+mod retained;
 mod rogues;
 mod starvation;
 #[cfg(test)]
@@ -76,6 +77,7 @@ pub const NAMES: &[&str] = &[
     "private",
     "protocol",
     "redelivery",
+    "retained",
     "rogues",
     "starvation",
     "store",
@@ -109,6 +111,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Checker>> {
         Box::new(durable::DurableSubscriptions::new(options)),
         Box::new(watching::Watching::new(options)),
         Box::new(workers::Workers::new(options)),
+        Box::new(retained::Retained::new(options)),
         Box::new(beats::Beats::new(options)),
         Box::new(rogues::Rogues::new(options)),
     ]

@@ -21,6 +21,7 @@ pub(crate) fn message(id: u64, destination: &str) -> Message {
         expires: None,
         ttl: None,
         max_exceptions: None,
+        retain: None,
         transaction: None,
         header,
         body_len: 10,

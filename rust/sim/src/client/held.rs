@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::events::{Delivery, MessageId, Subscription};
+use crate::work::LAST;
 
 /// A subscription, and the messages that it holds.
 #[derive(Debug)]
@@ -26,7 +27,10 @@ impl Held {
     /// A delivery was received, whose ACK names `ack_id`.
     pub(super) fn hold(&mut self, delivery: &Delivery, ack_id: String) {
         let is_new_dead_letter = delivery.dead_letter.is_some() && !delivery.redelivered;
-        if !is_new_dead_letter || self.dead_letters.insert(delivery.message) {
+        let is_second_copy = !delivery.redelivered && self.subscription.destination.starts_with(LAST);
+        if is_second_copy {
+            // A value that was set during the SUBSCRIBE comes as such, and as a live message.
+        } else if !is_new_dead_letter || self.dead_letters.insert(delivery.message) {
             // It was taken back, and only its last delivery can be acknowledged.
             self.unacked.retain(|(message, ..)| *message != delivery.message);
         }

@@ -11,6 +11,7 @@ mod late;
 mod limits;
 mod pressure;
 mod private;
+mod retained;
 pub mod store;
 mod timing;
 mod tree;
@@ -29,6 +30,7 @@ pub use self::beats::{Beats, Pulse};
 use self::disturbances::{Disturbance, Disturbances};
 pub use self::keeping::{Dialect, DurableName, Keeping};
 pub use self::private::Private;
+pub use self::retained::Retained;
 use self::store::StoreOptions;
 pub use self::timing::Timing;
 pub use self::tree::Tree;
@@ -146,6 +148,8 @@ pub struct Options {
     pub pressure: Pressure,
     /// Worker topics and stale messages.
     pub workers: Workers,
+    /// Retained messages.
+    pub retained: Retained,
     /// What depends on time.
     pub timing: Timing,
     /// The planted fault that is switched on.
@@ -221,6 +225,7 @@ impl Options {
             beats: Beats::default(),
             pressure: Pressure::default(),
             workers: Workers::default(),
+            retained: Retained::default(),
             timing: Timing::default(),
             fault: None,
         };
@@ -252,6 +257,7 @@ impl Options {
         self.keeping.draw_haste(self.seed, &mut self.config.writers, &mut self.topics, &mut self.weights);
         late::draw(self);
         workers::draw(self);
+        retained::draw(self);
         beats::draw_more(self);
         self.pause_max = self.pause_max.min(self.store.pause_max());
         self.weights.nack = self.weights.nack.max(self.acking.nack);

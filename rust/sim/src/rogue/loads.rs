@@ -224,6 +224,7 @@ impl Rogue {
                 expires: None,
                 ttl: None,
                 max_exceptions: None,
+                retain: None,
                 persistent: false,
                 transaction: None,
                 header: "a".to_owned(),
