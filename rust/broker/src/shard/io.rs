@@ -8,7 +8,7 @@ use stompica_proto::transport::Sniffed;
 use stompica_proto::{Decoded, Frame, ProtocolError};
 
 use super::Shard;
-use crate::connection::conn::Transport;
+use crate::connection::conn::{Phase, Transport};
 use crate::connection::flow::Flow;
 use crate::connection::input::{Decoding, offender_in};
 use crate::connection::transfer::{Progress, Read};
@@ -347,9 +347,16 @@ impl Shard {
         }
         let bytes = conn.output.outbox.bytes();
         self.connections.begin_leaving(&mut self.turn, key);
+        // A SUBSCRIBE is answered when its subscription ends; the answer must not end the connection before it is told why.
+        if let Some(conn) = self.connections.table.get_mut(key) {
+            conn.life.phase = Phase::Closing;
+        }
         self.settle(); // messages in flight are requeued before unwritten ones
         let frames = self.delivery().cut_unsent(key);
         if let Some(conn) = self.connections.table.get_mut(key) {
+            if conn.life.phase == Phase::Closing {
+                conn.life.phase = Phase::Open;
+            }
             conn.answers.clear(); // RECEIPTs of earlier frames may have been cut, so no later one must be sent
             // An ERROR or a RECEIPT with which it was about to end is among them.
             if !planted!("slow-end-silent") {

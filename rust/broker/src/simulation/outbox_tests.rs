@@ -286,13 +286,15 @@ fn a_drain_delivers_deferred_messages_to_clients_that_read() {
     assert!(readers.iter().all(|reader| messages(reader) == accepted), "{accepted}");
 }
 
-/// A slow consumer is cut off while its last frames wait for another shard: it gets one ERROR and no RECEIPT.
-fn cut_off_after(last_frame: &[u8]) {
-    let config = Config { writers: 2, outbox_limit: 32 << 10, ..Config::default() };
+/// A slow consumer is cut off while its last frames wait for another shard, or (with one shard) for a last value that has no
+/// room: it gets one ERROR and no RECEIPT.
+fn cut_off_after(last_frame: &[u8], writers: usize) {
+    let config = Config { writers, outbox_limit: 32 << 10, ..Config::default() };
     let mut broker = broker(Config { slow_consumer: SlowConsumer::Disconnect, ..config });
     let [mut reader, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
     reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
     broker.run_until_idle();
+    publisher.send(b"SEND\ndestination:/topic/c\nretain:set\n\n\0");
     let large = format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(8 << 10));
     let waiting = |broker: &SimulatedBroker| {
         let connections = broker.threads[0].shard.connections.table.iter();
@@ -321,13 +323,13 @@ fn cut_off_after(last_frame: &[u8]) {
 
 #[test]
 fn no_receipt_follows_those_that_were_cut_with_the_outbox_of_a_slow_consumer() {
-    cut_off_after(b"");
+    cut_off_after(b"", 2);
 }
 
 #[test]
 fn a_slow_consumer_that_was_about_to_end_is_told_that_it_is_cut_off() {
     for last_frame in [&b"WHAT\n\n\0"[..], b"DISCONNECT\nreceipt:bye\n\n\0"] {
-        cut_off_after(last_frame);
+        [1, 2].into_iter().for_each(|writers| cut_off_after(last_frame, writers));
     }
 }
 
