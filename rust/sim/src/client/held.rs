@@ -61,4 +61,16 @@ mod tests {
         let ack_ids: Vec<&str> = held.unacked.iter().map(|(_, ack_id, _)| ack_id.as_str()).collect();
         assert_eq!(ack_ids, ["c", "d"]);
     }
+
+    #[test]
+    fn a_value_and_the_same_message_as_a_live_one_are_both_held() {
+        let destination = "/last/0".to_owned();
+        let (prefetch, terms, durable) = (None, Terms::default(), None);
+        let ack = AckMode::Individual;
+        let mut held = Held::new(Subscription { id: 1, destination, ack, prefetch, terms, durable });
+        let live = delivery(1, &message(1, "/last/0"), 1);
+        held.hold(&Delivery { retained: true, ..live.clone() }, "a".to_owned());
+        held.hold(&live, "b".to_owned());
+        assert_eq!(held.unacked.len(), 2);
+    }
 }

@@ -1,5 +1,6 @@
 //! Histories of retained messages, wrong ones and the same without the break.
 
+use std::slice::from_ref;
 use std::time::Duration;
 
 use stompica_broker::config::SlowConsumer;
@@ -82,8 +83,7 @@ fn found_between(before: &[Vec<Event>], between: &[Event], after: &[Event]) -> O
 fn the_value_comes_before_the_receipt_once() {
     let first = value(1, Retain::Set);
     let set = done(9, &send(&first));
-    let found =
-        |between: &[Event], after: &[Event]| found_between(std::slice::from_ref(&set), between, after);
+    let found = |between: &[Event], after: &[Event]| found_between(from_ref(&set), between, after);
     assert_eq!(found(&[retained(&first)], &[]), None);
     assert!(found(&[], &[]).is_some_and(|text| text.contains("has not got 1")));
     assert!(found(&[live(&first)], &[]).is_some_and(|text| text.contains("before its SUBSCRIBE")));
@@ -93,7 +93,7 @@ fn the_value_comes_before_the_receipt_once() {
     let second = value(2, Retain::Set);
     let meanwhile = requested(9, &send(&second));
     assert_eq!(found(&[meanwhile.clone(), retained(&second)], &[live(&second)]), None);
-    assert_eq!(found(&[meanwhile.clone()], &[]), None, "the value may have been removed");
+    assert_eq!(found(from_ref(&meanwhile), &[]), None, "the value may have been removed");
     let late = found(&[meanwhile, retained(&first)], &[retained(&second)]);
     assert!(late.is_some_and(|text| text.contains("after its RECEIPT")));
 }
@@ -123,8 +123,8 @@ fn a_commit_sets_values() {
     let first = Message { transaction: Some(5), ..value(1, Retain::Set) };
     let begun = [done(9, &Request::Begin(5)), done(9, &send(&first))].concat();
     let committed = done(9, &Request::Commit(5));
-    assert_eq!(found_between(&[begun.clone()], &[], &[]), None);
-    assert!(found_between(&[begun.clone()], &[retained(&first)], &[]).is_some(), "it is open");
+    assert_eq!(found_between(from_ref(&begun), &[], &[]), None);
+    assert!(found_between(from_ref(&begun), &[retained(&first)], &[]).is_some(), "it is open");
     assert!(found_between(&[begun.clone(), committed.clone()], &[], &[]).is_some());
     assert_eq!(found_between(&[begun, committed], &[retained(&first)], &[]), None);
 }
