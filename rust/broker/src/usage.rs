@@ -2,8 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use stompica_proto::session::AckMode;
+
+use crate::connection::conn::Conn;
+use crate::connection::pausing::Question;
 use crate::door::sync::Ordering;
+use crate::ids::ConnKey;
 use crate::queue::QueueKind;
+use crate::queue::consumer_state::ConsumerState;
 use crate::shard::{Shard, Shared};
 
 /// The work of the turns of one shard.
@@ -19,6 +25,37 @@ pub struct Work {
     pub deliveries: usize,
     /// The subscriptions that it has now.
     pub subscriptions: usize,
+    /// The most held bytes by which anything was decided in the last turn.
+    pub held_most: i64,
+}
+
+/// One connection: what it keeps in memory, and what decides whether it is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OfConnection {
+    /// Its number.
+    pub id: u64,
+    /// It is open, and does not end.
+    pub is_open: bool,
+    /// It gets answers to diagnostics, which are of any size.
+    pub is_told: bool,
+    /// It waits for the answer to a frame, which may be one more RECEIPT.
+    pub asks: bool,
+    /// Bytes of answers in its outbox.
+    pub answers: usize,
+    /// Memory of answers that wait for others.
+    pub pending_answers: usize,
+    /// Bytes of its input that are kept.
+    pub input: usize,
+    /// The memory that is kept for them.
+    pub input_memory: usize,
+    /// Deliveries that it has not acknowledged.
+    pub unacked: u64,
+    /// All deliveries to its consumers that acknowledge.
+    pub delivered: u64,
+    /// It waits because of memory: the place of this wait, which no other one has.
+    pub wait: Option<(&'static str, u64)>,
+    /// The frame that it sends may arrive while those of others wait.
+    pub has_turn: bool,
 }
 
 /// The largest use of a limit that many have, and who has it.
@@ -69,6 +106,8 @@ pub struct Usage {
     pub retained: usize,
     /// Stale messages.
     pub stale: usize,
+    /// Each connection, in the order of numbers.
+    pub each: Vec<OfConnection>,
 }
 
 impl Usage {
@@ -90,6 +129,7 @@ impl Usage {
             usage.unknown.push(names.len() - known);
             add(shard, &mut usage);
         }
+        usage.each.sort_unstable_by_key(|conn| conn.id);
         usage
     }
 }
@@ -102,8 +142,10 @@ fn add(shard: &Shard, usage: &mut Usage) {
         encoded: heaviest.encoded,
         deliveries: heaviest.deliveries,
         subscriptions: shard.router.subscriptions.len(),
+        held_most: shard.turn.memory.most_seen(),
     });
-    for (_, conn) in shard.connections.table.iter() {
+    for (key, conn) in shard.connections.table.iter() {
+        usage.each.push(of_connection(shard, key, conn));
         let owner = || format!("connection {}", conn.id);
         usage.refused += usize::from(conn.life.refused);
         usage.subscriptions.note(conn.subscriptions.len() as u64, owner);
@@ -120,5 +162,25 @@ fn add(shard: &Shard, usage: &mut Usage) {
             usage.queue_length.note(length, owner);
             usage.queue_bytes.note(bytes, owner);
         }
+    }
+}
+
+fn of_connection(shard: &Shard, key: ConnKey, conn: &Conn) -> OfConnection {
+    let acknowledges = |consumer: &&ConsumerState| consumer.conn == key && consumer.ack != AckMode::Auto;
+    let is_watched = |index: &u32| shard.is_watch(*index);
+    OfConnection {
+        id: conn.id,
+        is_open: conn.is_served(),
+        is_told: matches!(conn.wait.question(), Some(Question::Query(_)))
+            || conn.subscriptions.iter().any(is_watched),
+        asks: conn.wait.question().is_some() || conn.committing.is_some(),
+        answers: conn.output.outbox.answer_bytes(),
+        pending_answers: conn.answers.bytes(),
+        input: conn.incomplete_bytes(),
+        input_memory: conn.kept_bytes(),
+        unacked: conn.pending_writes.as_ref().map_or(0, |writes| writes.unacked as u64),
+        delivered: shard.queues.consumers.iter().filter(acknowledges).map(|it| it.number).sum(),
+        wait: conn.wait.for_memory(),
+        has_turn: shard.connections.unfinished.has_turn(key),
     }
 }

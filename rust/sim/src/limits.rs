@@ -14,6 +14,7 @@
 //! | `memory_limit` | each shard may add one turn's work; and names that it is told |
 //! | `max_destinations` | a shard does not know names of others while the mail about them is on the way |
 //! | `max_stale_queue_size` | each shard may hold more by one turn's visits, before the home of the oldest one drops it |
+//! | each connection: answers, input, waits | see `connections` |
 //! | all other settings | exact |
 //!
 //! The first three are sums over the parts of a turn: mail, routes, deliveries, sockets and queues are granted 3, 2, 2, 2 and
@@ -22,6 +23,8 @@
 //! are not full. Shards do not see what others add in turns that run at the same time.
 //!
 //! Reloads of a run only raise what is compared here.
+
+mod connections;
 
 use stompica_broker::config::{Config, SlowConsumer};
 use stompica_broker::simulated::outside::Traffic;
@@ -89,6 +92,7 @@ impl Limits {
         self.destinations = self.destinations.max(after.destinations);
         self.check_turn(options, shard, before, after, traffic)?;
         self.check_broker(&options.config, shard, before, after)?;
+        connections::check(&options.config, shard, before, after, traffic)?;
         let config = &options.config;
         let each: [(&str, &Largest, u64); 6] = [
             ("subscriptions of", &after.subscriptions, config.max_subscriptions as u64),
@@ -193,6 +197,7 @@ mod tests {
             queue_bytes: ten,
             retained: 1,
             stale: 1,
+            each: Vec::new(),
         }
     }
 

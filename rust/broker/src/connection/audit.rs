@@ -7,7 +7,7 @@ use super::answers::{Answer, Answers};
 use super::conn::{Conn, Flush};
 use super::deferred::{Deferred, Waiting};
 use super::outbox::{Kind, Outbox};
-use super::pausing::{Reason, Wait};
+use super::pausing::{Pause, Reason, Wait};
 use super::pending_writes::{PendingWrite, PendingWrites};
 use super::transaction::{Commit, Committing, Operation, Transactions};
 use super::{Effect, pausing};
@@ -22,6 +22,19 @@ impl Conn {
     #[must_use]
     pub fn is_served(&self) -> bool {
         self.life.is_open() && self.life.leaving.is_none() && !self.life.ending
+    }
+}
+
+impl Wait {
+    /// The reason of a wait for memory, and the place of the wait, which no other one has.
+    #[must_use]
+    pub fn for_memory(&self) -> Option<(&'static str, u64)> {
+        match self.reason {
+            Some(Reason::Room(Pause::Memory | Pause::Kept | Pause::Arriving, place)) => {
+                Some((self.describe(), place))
+            }
+            _ => None,
+        }
     }
 }
 

@@ -199,6 +199,7 @@ fn append(input: &mut Vec<u8>, bytes: &[u8], announced: usize) {
     if input.capacity() < needed {
         let grown = needed + needed / 2;
         let wanted = if announced > needed { grown.min(announced) } else { grown };
+        let wanted = if announced > wanted && planted!("announced-counts") { announced } else { wanted };
         input.reserve_exact(wanted - input.len());
     }
     input.extend_from_slice(bytes);

@@ -135,7 +135,7 @@ impl Unfinished {
     }
 
     /// Whether it is the turn of this connection's frame to arrive.
-    pub(super) fn has_turn(&self, key: ConnKey) -> bool {
+    pub(crate) fn has_turn(&self, key: ConnKey) -> bool {
         self.turn.is_some_and(|turn| turn.key == key)
     }
 

@@ -229,7 +229,7 @@ impl Owners<'_> {
             Some(Pause::Memory)
         } else if self.may_exceed(key) {
             None
-        } else if !load.kept && self.is_admitted(key, load) {
+        } else if !load.kept && self.is_admitted(key, load) && !(fits && planted!("passing-sends-wait")) {
             (!fits).then_some(Pause::Memory)
         } else {
             Some(Pause::Kept)

@@ -28,6 +28,11 @@ impl Router {
         self.filters.iter().any(|(_, filter)| filter.full_local > 0 || filter.full_remote != 0)
     }
 
+    /// Whether publishers to some filter wait for a private queue that grows.
+    pub fn has_any_growing_queue(&self) -> bool {
+        self.filters.iter().any(|(_, filter)| filter.growing_local > 0 || filter.growing_remote != 0)
+    }
+
     fn audit_filter(&self, audit: &mut Audit, index: u32, filter: &Filter) {
         let shown = || String::from_utf8_lossy(&filter.name).into_owned();
         audit.require(filter.local > 0 || filter.remote != 0, || {

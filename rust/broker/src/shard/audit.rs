@@ -1,11 +1,16 @@
 //! Counts anew everything that a shard holds, between two turns.
 
+use stompica_proto::decode::head_value;
+use stompica_proto::header;
+
 use super::Shard;
 use crate::audit::Audit;
 use crate::connection::audit::References;
+use crate::connection::conn::Conn;
 use crate::connection::deadline::ANSWERS_MS;
 use crate::connection::pausing::Pause;
-use crate::ids::Subscriber;
+use crate::connection::unfinished::send_head;
+use crate::ids::{ConnKey, Subscriber};
 use crate::timer::{Due, NEVER};
 
 impl Shard {
@@ -57,7 +62,8 @@ impl Shard {
             let busy = &self.peers.busy;
             let has_reason = match pause {
                 Pause::SlowConsumer => self.router.is_any_full(),
-                Pause::Memory | Pause::Kept => self.turn.memory.is_awaited(),
+                Pause::Memory => self.turn.memory.is_awaited(),
+                Pause::Kept => self.turn.memory.is_awaited() && self.may_be_kept(key, conn),
                 Pause::Mailbox => busy.congested != 0,
                 Pause::LargeFanOut => busy.saturated != 0,
                 Pause::Arriving => true, // it is polled
@@ -67,6 +73,19 @@ impl Shard {
             };
             audit.require(has_reason, || format!("{key:?} waits for {pause:?}, and nothing ends that wait"));
         }
+    }
+
+    /// Whether somebody may keep the message of a connection's next SEND: it waits for a queue, the private queue of a
+    /// subscription to a topic grows, or it is kept in any case.
+    fn may_be_kept(&self, key: ConnKey, conn: &Conn) -> bool {
+        let is_kept = send_head(&conn.input.bytes).is_none_or(|head| {
+            [header::TRANSACTION, header::RETAIN].iter().any(|name| head_value(head, name).is_some())
+        });
+        is_kept
+            || conn.committing.is_some()
+            || self.turn.config.ttl_ms > 0
+            || self.deliveries.admission.wanted.contains_key(&key)
+            || self.router.has_any_growing_queue()
     }
 
     /// Every deadline belongs to somebody, and nobody's deadline is missing.

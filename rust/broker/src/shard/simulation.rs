@@ -52,6 +52,12 @@ impl Shard {
         self.timer_timeout()
     }
 
+    /// Whether a subscription gets periodic answers to a query.
+    #[cfg(simulated)]
+    pub(crate) fn is_watch(&self, subscription: crate::router::group::SubscriptionIndex) -> bool {
+        self.diagnostics.watches.keys().any(|key| key.index == subscription)
+    }
+
     /// The number of connections whose initial replay waits for memory.
     #[cfg(test)]
     pub fn short_of_memory(&self) -> usize {

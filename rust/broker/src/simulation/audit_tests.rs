@@ -3,6 +3,7 @@
 use super::SimulatedBroker;
 use super::support::{broker, connect, exchange};
 use crate::config::Config;
+use crate::connection::pausing::Pause;
 use crate::ids::{ConsumerKey, ShardId};
 use crate::shard::Shard;
 
@@ -57,4 +58,22 @@ fn each_wrong_state_is_found() {
         shared.next().expect("that of the pattern").requests.push_back((ShardId(1), consumer));
     });
     assert!(found.contains("shard 1 waits for credit"), "{found}");
+}
+
+/// What is found when the consumer waits with this SEND as if its message would be kept, while memory is short.
+fn found_of_wait(send: &[u8]) -> String {
+    found_after(|shard| {
+        shard.turn.memory.is_short = true;
+        let key = shard.connections.table.keys()[0];
+        shard.connections.park(&mut shard.turn, key, Pause::Kept);
+        shard.connections.table.get_mut(key).expect("the consumer").input.bytes = send.to_vec();
+    })
+}
+
+#[test]
+fn a_wait_with_a_message_that_nobody_keeps_is_found() {
+    let found = found_of_wait(b"SEND\ndestination:/topic/a\n\n");
+    assert!(found.contains("waits for Kept"), "{found}");
+    let found = found_of_wait(b"SEND\ndestination:/topic/a\nretain:set\n\n");
+    assert!(!found.contains("waits for Kept"), "{found}");
 }

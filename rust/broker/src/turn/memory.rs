@@ -19,11 +19,17 @@ pub struct MemoryGauge {
     large_retry_ms: Option<u64>,
     /// Bytes of this shard that are included in the broker's total.
     counted_bytes: i64,
+    /// The maximum of held bytes by which anything was decided in this turn.
+    #[cfg(simulated)]
+    most_seen: std::cell::Cell<i64>,
 }
 
 impl MemoryGauge {
-    /// Compares the bytes held with the limit. The state begins at 80 % and ends at 70 %, so that it does not flap.
+    /// Compares the bytes held with the limit, once a turn. The state begins at 80 % and ends at 70 %, so that it does
+    /// not flap.
     pub fn compare(&mut self, held: i64, limit: i64) {
+        #[cfg(simulated)]
+        self.most_seen.set(held);
         self.is_short = held >= limit / 10 * if self.is_short { 7 } else { 8 };
         self.is_paging = held >= limit / 10 * 6;
         self.is_half_used = held >= limit / 2;
@@ -49,6 +55,18 @@ impl MemoryGauge {
     #[cfg(any(test, simulated))]
     pub fn counted_bytes(&self) -> i64 {
         self.counted_bytes
+    }
+
+    /// Notes the bytes that all shards hold when something is decided by them.
+    #[cfg(simulated)]
+    pub fn note_seen(&self, held: i64) {
+        self.most_seen.set(self.most_seen.get().max(held));
+    }
+
+    /// The maximum of held bytes by which anything was decided in the last turn.
+    #[cfg(simulated)]
+    pub fn most_seen(&self) -> i64 {
+        self.most_seen.get()
     }
 
     /// Updates the share of this shard in the broker's total.

@@ -123,7 +123,10 @@ impl Turn {
     /// Bytes that all shards hold.
     #[must_use]
     pub fn held_bytes(&self) -> i64 {
-        self.totals.memory.load(Ordering::Relaxed)
+        let held = self.totals.memory.load(Ordering::Relaxed);
+        #[cfg(simulated)]
+        self.memory.note_seen(held);
+        held
     }
 
     /// Whether 95 % of `memory_limit` is used: nothing more is encoded for a connection that does not read.

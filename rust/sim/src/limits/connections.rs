@@ -1,0 +1,152 @@
+//! What each connection may keep in memory, and when it may be stopped for want of it.
+//!
+//! | what | bound |
+//! |---|---|
+//! | its own answers (RECEIPTs, pongs) | `outbox_limit`, and those to the frames of one turn: with so many in its outbox it is not read |
+//! | memory for its input | twice the bytes that have come, whatever a frame has announced |
+//! | a wait for memory | none begins while it has unacknowledged deliveries and less than 95 % of `memory_limit` is held |
+
+use stompica_broker::config::Config;
+use stompica_broker::simulated::outside::Traffic;
+use stompica_broker::usage::{OfConnection, Usage};
+
+use super::at_most;
+use crate::events::Violation;
+
+/// Bytes of answers for one byte of frames: a frame of 23 bytes may add an entry of 100.
+const ANSWER_SHARE: usize = 8;
+/// CONNECTED, an HTTP response, or another answer for which a frame waits, without its `receipt-id`.
+const ANSWER_BYTES: usize = 4096;
+/// A heart-beat, over WebSocket too.
+const BEAT_BYTES: usize = 16;
+/// The beginning of a frame that is kept without a large buffer.
+const SHORT_BYTES: usize = 1024;
+
+/// Compares each connection before and after a turn of a shard.
+///
+/// # Errors
+/// What a connection has too much of, or a wait that should not have begun.
+pub(super) fn check(
+    config: &Config,
+    shard: usize,
+    before: &Usage,
+    after: &Usage,
+    traffic: Traffic,
+) -> Result<(), Violation> {
+    let held_most = after.work[shard].held_most.max(before.held_bytes).max(after.held_bytes);
+    let has_memory = held_most < config.memory_limit as i64 / 100 * 95;
+    for is in &after.each {
+        let new = OfConnection::default();
+        let at = before.each.binary_search_by_key(&is.id, |conn| conn.id);
+        let was = at.map_or(&new, |at| &before.each[at]);
+        let owner = format!("of connection {}", is.id);
+        let grown = 2 * (was.input + traffic.read + SHORT_BYTES);
+        at_most("memory for input", &owner, is.input_memory as u64, (was.input_memory + grown) as u64)?;
+        if is.is_open && !is.is_told && !was.is_told {
+            let answers = is.answers + is.pending_answers;
+            at_most("answers", &owner, answers as u64, answers_max(config, was, traffic) as u64)?;
+        }
+        if has_memory && holds_throughout(was, is) && !was.has_turn && begins_to_wait(was, is) {
+            let text = format!(
+                "connection {} has {} unacknowledged deliveries and begins to wait: {}; {held_most} bytes are held",
+                is.id,
+                is.unacked,
+                is.wait.map_or("", |wait| wait.0)
+            );
+            return Err(Violation { checker: "limits", text });
+        }
+    }
+    Ok(())
+}
+
+/// The bound on a connection's own answers after a turn.
+fn answers_max(config: &Config, was: &OfConnection, traffic: Traffic) -> usize {
+    // An answer that could be sent at last has another form in the outbox.
+    let mut bound = was.answers + 2 * was.pending_answers + BEAT_BYTES;
+    if was.asks {
+        bound += 2 * config.limits.header_line_bytes_max + ANSWER_BYTES;
+    }
+    if was.answers < config.outbox_limit {
+        bound += ANSWER_SHARE * (was.input + traffic.read) + ANSWER_BYTES;
+    }
+    bound
+}
+
+/// Whether a connection had unacknowledged deliveries at each moment of the turn: it had some, and settled none.
+fn holds_throughout(was: &OfConnection, is: &OfConnection) -> bool {
+    was.unacked > 0
+        && is.delivered >= was.delivered
+        && is.unacked.checked_sub(was.unacked) == is.delivered.checked_sub(was.delivered)
+}
+
+fn begins_to_wait(was: &OfConnection, is: &OfConnection) -> bool {
+    is.wait.is_some() && is.wait != was.wait
+}
+
+#[cfg(test)]
+mod tests {
+    use stompica_broker::usage::Work;
+
+    use super::*;
+
+    fn config() -> Config {
+        Config { outbox_limit: 1000, memory_limit: 1 << 20, ..Config::default() }
+    }
+
+    fn usage(conn: OfConnection) -> Usage {
+        Usage { work: vec![Work::default()], each: vec![OfConnection { id: 7, ..conn }], ..Usage::default() }
+    }
+
+    fn found(was: OfConnection, is: OfConnection, read: usize) -> Option<String> {
+        let traffic = Traffic { read, ..Traffic::default() };
+        check(&config(), 0, &usage(was), &usage(is), traffic).err().map(|violation| violation.text)
+    }
+
+    #[test]
+    fn input_takes_memory_as_it_comes() {
+        let of = |input, input_memory| OfConnection { input, input_memory, ..OfConnection::default() };
+        assert_eq!(found(of(0, 0), of(1000, 1500), 1000), None);
+        assert_eq!(found(of(1000, 1500), of(0, 1500), 0), None, "it may be kept for what follows");
+        let text = found(of(0, 0), of(1000, 50_000), 1000);
+        assert!(text.is_some_and(|text| text.starts_with("memory for input of connection 7: 50000")));
+    }
+
+    #[test]
+    fn a_connection_is_not_read_while_its_answers_fill_its_outbox() {
+        let of = |answers, pending_answers| OfConnection {
+            is_open: true,
+            answers,
+            pending_answers,
+            ..OfConnection::default()
+        };
+        assert_eq!(found(of(999, 0), of(5000, 0), 1000), None, "it was read for one turn more");
+        assert!(found(of(999, 0), of(20_000, 0), 1000).is_some());
+        assert_eq!(found(of(1000, 300), of(1500, 0), 1000), None, "answers that waited");
+        let text = found(of(1000, 0), of(1030, 0), 1000);
+        assert!(text.is_some_and(|text| text.starts_with("answers of connection 7: 1030")));
+        let told = |answers| OfConnection { is_told: true, ..of(answers, 0) };
+        assert_eq!(found(told(1000), told(9000), 1000), None);
+        let asking = OfConnection { asks: true, ..of(1000, 0) };
+        assert_eq!(found(asking, of(1030, 0), 0), None, "the RECEIPT of a COMMIT");
+    }
+
+    #[test]
+    fn a_connection_with_deliveries_is_read_while_there_is_memory() {
+        let of = |unacked, delivered, place: Option<u64>| OfConnection {
+            unacked,
+            delivered,
+            wait: place.map(|place| ("memory_limit is near", place)),
+            ..OfConnection::default()
+        };
+        assert!(found(of(1, 1, None), of(1, 1, Some(3)), 0).is_some());
+        assert!(found(of(1, 1, Some(2)), of(2, 2, Some(3)), 0).is_some(), "it was read, and waits again");
+        assert_eq!(found(of(1, 1, Some(3)), of(1, 1, Some(3)), 0), None, "it has waited before");
+        assert_eq!(found(of(0, 0, None), of(1, 1, Some(3)), 0), None, "it had none when it began to wait");
+        assert_eq!(found(of(1, 1, None), of(1, 2, Some(3)), 0), None, "it may have had none in between");
+        let turn = OfConnection { has_turn: true, ..of(1, 1, None) };
+        assert_eq!(found(turn, of(1, 1, Some(3)), 0), None, "its time is over");
+        let (before, mut after) = (usage(of(1, 1, None)), usage(of(1, 1, Some(3))));
+        after.work[0].held_most = 1 << 20;
+        assert!(check(&config(), 0, &before, &after, Traffic::default()).is_ok(), "there is no memory");
+    }
+}
