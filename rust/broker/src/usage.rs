@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use stompica_proto::session::AckMode;
 
 use crate::connection::conn::Conn;
+pub use crate::connection::pausing::Pause;
 use crate::connection::pausing::Question;
 use crate::door::sync::Ordering;
 use crate::ids::ConnKey;
@@ -27,6 +28,8 @@ pub struct Work {
     pub subscriptions: usize,
     /// The most held bytes by which anything was decided in the last turn.
     pub held_most: i64,
+    /// Memory is short for it: see [`crate::turn::memory`].
+    pub is_short: bool,
 }
 
 /// One connection: what it keeps in memory, and what decides whether it is read.
@@ -34,6 +37,8 @@ pub struct Work {
 pub struct OfConnection {
     /// Its number.
     pub id: u64,
+    /// The index of its shard.
+    pub shard: usize,
     /// It is open, and does not end.
     pub is_open: bool,
     /// It gets answers to diagnostics, which are of any size.
@@ -53,7 +58,7 @@ pub struct OfConnection {
     /// All deliveries to its consumers that acknowledge.
     pub delivered: u64,
     /// It waits because of memory: the place of this wait, which no other one has.
-    pub wait: Option<(&'static str, u64)>,
+    pub wait: Option<(Pause, u64)>,
     /// The frame that it sends may arrive while those of others wait.
     pub has_turn: bool,
 }
@@ -143,6 +148,7 @@ fn add(shard: &Shard, usage: &mut Usage) {
         deliveries: heaviest.deliveries,
         subscriptions: shard.router.subscriptions.len(),
         held_most: shard.turn.memory.most_seen(),
+        is_short: shard.turn.memory.is_short,
     });
     for (key, conn) in shard.connections.table.iter() {
         usage.each.push(of_connection(shard, key, conn));
@@ -170,6 +176,7 @@ fn of_connection(shard: &Shard, key: ConnKey, conn: &Conn) -> OfConnection {
     let is_watched = |index: &u32| shard.is_watch(*index);
     OfConnection {
         id: conn.id,
+        shard: usize::from(shard.turn.id.0),
         is_open: conn.is_served(),
         is_told: matches!(conn.wait.question(), Some(Question::Query(_)))
             || conn.subscriptions.iter().any(is_watched),

@@ -159,6 +159,7 @@ pub const ALL: &[&str] = &[
     "unwritten-not-returned",
     "value-not-replaced",
     "value-of-commit-lost",
+    "waiting-consumer-forgotten",
     "wake-up-forgotten",
     "watch-outlives-subscription",
     "websocket-rest-left",

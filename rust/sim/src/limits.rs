@@ -27,7 +27,7 @@
 mod connections;
 
 use stompica_broker::config::{Config, SlowConsumer};
-use stompica_broker::simulated::outside::Traffic;
+use stompica_broker::simulated::outside::{self, Traffic};
 use stompica_broker::usage::{Largest, Usage, Work};
 
 use crate::events::Violation;
@@ -58,6 +58,8 @@ pub(crate) struct Limits {
     subscriptions: usize,
     /// The largest number of destinations that the broker has had: shards may not know yet which are gone.
     destinations: usize,
+    /// Connections that wait although they have unacknowledged deliveries.
+    waits: connections::Waits,
 }
 
 /// Refuses a use by one owner that is larger than its bound.
@@ -93,6 +95,7 @@ impl Limits {
         self.check_turn(options, shard, before, after, traffic)?;
         self.check_broker(&options.config, shard, before, after)?;
         connections::check(&options.config, shard, before, after, traffic)?;
+        self.waits.check(&options.config, shard, after, outside::now())?;
         let config = &options.config;
         let each: [(&str, &Largest, u64); 6] = [
             ("subscriptions of", &after.subscriptions, config.max_subscriptions as u64),

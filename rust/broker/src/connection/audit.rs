@@ -7,7 +7,7 @@ use super::answers::{Answer, Answers};
 use super::conn::{Conn, Flush};
 use super::deferred::{Deferred, Waiting};
 use super::outbox::{Kind, Outbox};
-use super::pausing::{Pause, Reason, Wait};
+use super::pausing::{Reason, Wait};
 use super::pending_writes::{PendingWrite, PendingWrites};
 use super::transaction::{Commit, Committing, Operation, Transactions};
 use super::{Effect, pausing};
@@ -25,14 +25,14 @@ impl Conn {
     }
 }
 
+#[cfg(simulated)]
 impl Wait {
     /// The reason of a wait for memory, and the place of the wait, which no other one has.
     #[must_use]
-    pub fn for_memory(&self) -> Option<(&'static str, u64)> {
+    pub fn for_memory(&self) -> Option<(pausing::Pause, u64)> {
+        use pausing::Pause::{Arriving, Kept, Memory};
         match self.reason {
-            Some(Reason::Room(Pause::Memory | Pause::Kept | Pause::Arriving, place)) => {
-                Some((self.describe(), place))
-            }
+            Some(Reason::Room(pause @ (Memory | Kept | Arriving), place)) => Some((pause, place)),
             _ => None,
         }
     }

@@ -290,7 +290,7 @@ impl Parking {
     }
 
     /// All connections that wait for this kind of room, the longest wait first.
-    pub(super) fn waiting_for(&self, pause: Pause) -> impl Iterator<Item = ConnKey> {
+    pub(crate) fn waiting_for(&self, pause: Pause) -> impl Iterator<Item = ConnKey> {
         self.waiting[pause as usize].iter().copied()
     }
 

@@ -2,12 +2,14 @@
 //!
 //! From 80 % of the limit, SENDs wait if their messages would be kept, until usage is under 70 %; from 95 %, all
 //! others wait too ([`super::admission`]). Meanwhile the largest outboxes count as full, so that their consumers read
-//! or are cut off.
+//! or are cut off. A connection with unacknowledged deliveries waits only from 95 % on; one that gets some while it
+//! waits is tried again within 100 ms.
 
 use super::{Deliveries, Owners};
 use crate::config::SlowConsumer;
 use crate::connection::Connections;
 use crate::connection::pausing::Pause;
+use crate::door::planted;
 use crate::held;
 use crate::ids::ConnKey;
 use crate::log::Level;
@@ -96,6 +98,21 @@ impl Owners<'_> {
             self.fill_largest_outboxes();
             if held < limit / 100 * 95 {
                 self.connections.retry_parked(&[Pause::Memory]);
+                self.resume_holders();
+            }
+        }
+    }
+
+    /// Resumes connections that have got deliveries since they began to wait: their ACKs may follow the SEND that waits.
+    fn resume_holders(&mut self) {
+        let parking = &self.connections.parking;
+        let waiting = [Pause::Kept, Pause::Arriving].into_iter().flat_map(|pause| parking.waiting_for(pause));
+        let waiting: Vec<ConnKey> = waiting.collect();
+        self.turn.budget.visit(waiting.len() / 16);
+        for key in waiting {
+            if self.may_exceed(key) && !planted!("waiting-consumer-forgotten") {
+                self.deliveries.admission.leave(key);
+                self.connections.unpark(self.turn, key);
             }
         }
     }

@@ -316,3 +316,26 @@ fn large_messages_without_room_do_not_keep_shards_busy() {
         assert_eq!(receipts(publisher), 1, "it is tried again");
     }
 }
+
+#[test]
+fn a_consumer_that_gets_deliveries_while_its_send_waits_for_memory_goes_on() {
+    let limit = 64 << 20;
+    let mut broker = broker(Config { writers: 1, memory_limit: limit, ..Config::default() });
+    let [mut consumer, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
+    consumer.send(b"SUBSCRIBE\nid:0\ndestination:/queue/a\nack:client\n\n\0");
+    exchange(&mut broker, &mut consumer);
+    broker.shared.totals.memory.fetch_add(limit as i64 / 100 * 85, Ordering::Relaxed);
+    let receipt = consumer.expect_receipt();
+    consumer.send(format!("SEND\ndestination:/queue/unread\nreceipt:{receipt}\n\nkept\0").as_bytes());
+    exchange(&mut broker, &mut consumer);
+    broker.advance_ms(200);
+    exchange(&mut broker, &mut consumer);
+    assert_eq!(receipts(&consumer), 0, "its message would be kept");
+    publisher.send(b"SEND\ndestination:/queue/a\n\nhello\0");
+    exchange(&mut broker, &mut publisher);
+    exchange(&mut broker, &mut consumer);
+    assert_eq!(messages(&consumer), 1);
+    broker.advance_ms(200);
+    exchange(&mut broker, &mut consumer);
+    assert_eq!(receipts(&consumer), 1, "an ACK may follow its SEND");
+}

@@ -5,10 +5,14 @@
 //! | its own answers (RECEIPTs, pongs) | `outbox_limit`, and those to the frames of one turn: with so many in its outbox it is not read |
 //! | memory for its input | twice the bytes that have come, whatever a frame has announced |
 //! | a wait for memory | none begins while it has unacknowledged deliveries and less than 95 % of `memory_limit` is held |
+//! | one that has begun before it got deliveries | 100 ms while memory is short and less than 95 % is held |
+
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use stompica_broker::config::Config;
 use stompica_broker::simulated::outside::Traffic;
-use stompica_broker::usage::{OfConnection, Usage};
+use stompica_broker::usage::{OfConnection, Pause, Usage};
 
 use super::at_most;
 use crate::events::Violation;
@@ -19,6 +23,8 @@ const ANSWER_SHARE: usize = 8;
 const ANSWER_BYTES: usize = 4096;
 /// A heart-beat, over WebSocket too.
 const BEAT_BYTES: usize = 16;
+/// A connection that got deliveries while it waits is tried again after this time, in whole milliseconds.
+const RETRY: Duration = Duration::from_millis(102);
 /// The beginning of a frame that is kept without a large buffer.
 const SHORT_BYTES: usize = 1024;
 
@@ -34,7 +40,7 @@ pub(super) fn check(
     traffic: Traffic,
 ) -> Result<(), Violation> {
     let held_most = after.work[shard].held_most.max(before.held_bytes).max(after.held_bytes);
-    let has_memory = held_most < config.memory_limit as i64 / 100 * 95;
+    let has_memory = held_most < out_of_memory(config);
     for is in &after.each {
         let new = OfConnection::default();
         let at = before.each.binary_search_by_key(&is.id, |conn| conn.id);
@@ -48,15 +54,59 @@ pub(super) fn check(
         }
         if has_memory && holds_throughout(was, is) && !was.has_turn && begins_to_wait(was, is) {
             let text = format!(
-                "connection {} has {} unacknowledged deliveries and begins to wait: {}; {held_most} bytes are held",
-                is.id,
-                is.unacked,
-                is.wait.map_or("", |wait| wait.0)
+                "connection {} has {} unacknowledged deliveries and begins to wait: {:?}; {held_most} bytes are held",
+                is.id, is.unacked, is.wait
             );
             return Err(Violation { checker: "limits", text });
         }
     }
     Ok(())
+}
+
+/// The held bytes from which all connections wait.
+fn out_of_memory(config: &Config) -> i64 {
+    config.memory_limit as i64 / 100 * 95
+}
+
+/// The waits of connections with unacknowledged deliveries while memory is short: the place of each, and since when.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waits(BTreeMap<u64, (u64, Duration)>);
+
+impl Waits {
+    /// Looks at the waits that remain after a turn of a shard.
+    ///
+    /// # Errors
+    /// One that the shard should have ended to try its frame again.
+    pub(super) fn check(
+        &mut self,
+        config: &Config,
+        shard: usize,
+        after: &Usage,
+        now: Duration,
+    ) -> Result<(), Violation> {
+        let mut waits = BTreeMap::new();
+        for conn in &after.each {
+            let Some((Pause::Kept | Pause::Arriving, place)) = conn.wait else { continue };
+            if conn.unacked == 0
+                || !after.work[conn.shard].is_short
+                || after.held_bytes >= out_of_memory(config)
+            {
+                continue;
+            }
+            let earlier = self.0.get(&conn.id).filter(|wait| wait.0 == place);
+            let since = earlier.map_or(now, |wait| wait.1);
+            if conn.shard == shard && now > since + RETRY {
+                let (id, unacked, waited) = (conn.id, conn.unacked, now - since);
+                let text = format!(
+                    "connection {id} with {unacked} unacknowledged deliveries has waited for {waited:?}"
+                );
+                return Err(Violation { checker: "limits", text });
+            }
+            waits.insert(conn.id, (place, since));
+        }
+        self.0 = waits;
+        Ok(())
+    }
 }
 
 /// The bound on a connection's own answers after a turn.
@@ -135,7 +185,7 @@ mod tests {
         let of = |unacked, delivered, place: Option<u64>| OfConnection {
             unacked,
             delivered,
-            wait: place.map(|place| ("memory_limit is near", place)),
+            wait: place.map(|place| (Pause::Kept, place)),
             ..OfConnection::default()
         };
         assert!(found(of(1, 1, None), of(1, 1, Some(3)), 0).is_some());
@@ -148,5 +198,37 @@ mod tests {
         let (before, mut after) = (usage(of(1, 1, None)), usage(of(1, 1, Some(3))));
         after.work[0].held_most = 1 << 20;
         assert!(check(&config(), 0, &before, &after, Traffic::default()).is_ok(), "there is no memory");
+    }
+
+    #[test]
+    fn a_connection_that_gets_deliveries_while_it_waits_is_tried_again() {
+        let of = |unacked, place| OfConnection {
+            unacked,
+            wait: Some((Pause::Kept, place)),
+            ..OfConnection::default()
+        };
+        let mut short = usage(of(1, 3));
+        short.work[0].is_short = true;
+        let at = Duration::from_millis;
+        let found = |seen: &[(&Usage, u64)]| {
+            let mut waits = Waits::default();
+            seen.iter().any(|(usage, ms)| waits.check(&config(), 0, usage, at(*ms)).is_err())
+        };
+        assert!(found(&[(&short, 5), (&short, 50), (&short, 108)]));
+        assert!(!found(&[(&short, 5), (&short, 107)]));
+        let changed = |change: fn(&mut Usage)| {
+            let mut usage = short.clone();
+            change(&mut usage);
+            usage
+        };
+        for between in [
+            changed(|usage| usage.each[0].wait = Some((Pause::Kept, 4))),
+            changed(|usage| usage.each[0].wait = Some((Pause::Memory, 3))),
+            changed(|usage| usage.each[0].unacked = 0),
+            changed(|usage| usage.work[0].is_short = false),
+            changed(|usage| usage.held_bytes = 1 << 20),
+        ] {
+            assert!(!found(&[(&short, 5), (&between, 50), (&short, 108)]), "{between:?}");
+        }
     }
 }

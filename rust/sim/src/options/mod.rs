@@ -12,6 +12,7 @@ mod limits;
 mod pressure;
 mod private;
 mod retained;
+mod shortage;
 pub mod store;
 mod timing;
 mod tree;
@@ -258,6 +259,7 @@ impl Options {
         late::draw(self);
         workers::draw(self);
         retained::draw(self);
+        shortage::draw(self);
         beats::draw_more(self);
         self.pause_max = self.pause_max.min(self.store.pause_max());
         self.weights.nack = self.weights.nack.max(self.acking.nack);
