@@ -25,6 +25,7 @@ pub const ALL: &[&str] = &[
     "bytes-as-text-message",
     "cancel-forgotten",
     "chunk-leaked",
+    "claimed-room-released",
     "close-code-lost",
     "commit-at-one-place",
     "commit-in-pieces",

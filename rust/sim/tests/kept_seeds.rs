@@ -17,7 +17,7 @@ fn kept_seeds_find_nothing() {
 }
 
 /// Seeds in which the simulator has blamed the broker by mistake.
-const MISTAKES: [(u64, u64, &str); 16] = [
+const MISTAKES: [(u64, u64, &str); 18] = [
     (9_210_134, 2000, "a rogue that read much through a buffer of 64 bytes kept the broker busy"),
     (9_220_971, 2000, "a late NACK of STOMP 1.1 refused the next delivery"),
     (9_227_673, 2000, "a late NACK of STOMP 1.1 began the next delay early"),
@@ -38,6 +38,16 @@ const MISTAKES: [(u64, u64, &str); 16] = [
     (11_088_740, 2000, "during a drain a client read more than a megabyte through a buffer of 64 bytes"),
     (11_102_330, 2000, "two subscriptions refused a message, and one consumer held both of its dead letters"),
     (11_314_780, 2000, "a SEND that had waited for memory met a full mailbox, which its ERROR named"),
+    (
+        13_201_227,
+        2000,
+        "last values waited for memory, and the RECEIPT behind them, until the drain was over",
+    ),
+    (
+        13_206_490,
+        2000,
+        "where nothing was retained, a SUBSCRIBE awaited no value, and missed one that was set meanwhile",
+    ),
 ];
 
 #[test]

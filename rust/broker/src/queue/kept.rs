@@ -16,6 +16,10 @@ use crate::timer::Due;
 /// The maximum number of messages that expire at a time.
 const EXPIRED_AT_ONCE: usize = 500;
 
+fn too_many_retained(max: usize) -> ProtocolError {
+    ProtocolError::new(Code::RetainedCount, format!("max_retained is {max}"))
+}
+
 impl Owners<'_> {
     /// Whether any home may have messages for a new subscription.
     pub(crate) fn may_replay(&self) -> bool {
@@ -77,7 +81,7 @@ impl Owners<'_> {
         let mut kept = Ok(());
         if set {
             match self.reserve_retained(message.destination()) {
-                Ok(is_reserved) => self.queues.retained.set(message, is_reserved),
+                Ok(()) => self.queues.retained.set(message),
                 Err(error) => kept = Err((error, describe(&message))),
             }
         } else if !planted!("removal-forgotten") {
@@ -94,14 +98,22 @@ impl Owners<'_> {
         self.queues.retained.count() >= self.turn.config.max_retained
     }
 
-    /// Reserves room for the retained message of a topic, unless it has one. Returns whether room was reserved.
+    /// Reserves room for the retained message of a topic, unless it has some.
     ///
     /// # Errors
     /// `E-RETAINED-COUNT`.
-    pub(super) fn reserve_retained(&mut self, name: &[u8]) -> Result<bool, ProtocolError> {
+    fn reserve_retained(&mut self, name: &[u8]) -> Result<(), ProtocolError> {
         let max = self.turn.config.max_retained;
-        let reserved = self.queues.retained.reserve_for(name, max);
-        reserved.ok_or_else(|| ProtocolError::new(Code::RetainedCount, format!("max_retained is {max}")))
+        self.queues.retained.reserve_for(name, max).map(|_| ()).ok_or_else(|| too_many_retained(max))
+    }
+
+    /// Holds room for the retained message of a topic.
+    ///
+    /// # Errors
+    /// `E-RETAINED-COUNT`.
+    pub(super) fn claim_retained(&mut self, name: &[u8]) -> Result<(), ProtocolError> {
+        let max = self.turn.config.max_retained;
+        if self.queues.retained.claim(name, max) { Ok(()) } else { Err(too_many_retained(max)) }
     }
 
     /// Sets the timer for the next expiry, unless an earlier one is set.

@@ -171,7 +171,8 @@ impl Owners<'_> {
     /// `E-QUEUE-FULL`, `E-DEST-COUNT`, `E-RETAINED-COUNT`.
     fn reserve(&mut self, reservation: &mut Reservation) -> Result<(), ProtocolError> {
         if reservation.retained {
-            reservation.reserved = self.reserve_retained(&reservation.name)?;
+            self.claim_retained(&reservation.name)?;
+            reservation.reserved = true;
             return Ok(());
         }
         let is_new = self.queues.home.find(&reservation.name).is_none();
@@ -196,10 +197,7 @@ impl Owners<'_> {
             let reservation = reservation.and_then(|at| reservations.get_mut(at as usize));
             match (retain, reservation) {
                 (Some(false), _) => _ = self.queues.retained.remove(message.destination()),
-                (Some(true), reservation) => {
-                    let take = |reservation: &mut Reservation| std::mem::take(&mut reservation.reserved);
-                    self.queues.retained.set(message, reservation.is_some_and(take));
-                }
+                (Some(true), _) => self.queues.retained.set(message),
                 (None, Some(Reservation { queue: Some(queue), first, placed, count, bytes, .. })) => {
                     let size = message.size() as u64;
                     (*count, *bytes) = (count.saturating_sub(1), bytes.saturating_sub(size));
@@ -227,7 +225,7 @@ impl Owners<'_> {
                 continue;
             }
             match reservation.queue {
-                None => self.queues.retained.release(),
+                None => self.queues.retained.unclaim(&reservation.name),
                 Some(queue) => {
                     self.queues.home.release(queue, reservation.first, reservation.count, reservation.bytes);
                     if undo && reservation.created {

@@ -298,13 +298,13 @@ mod tests {
     fn windows_have_retained_messages_by_name_then_stale_ones_by_arrival() {
         let mut history = History::new();
         for at in 0..100_u8 {
-            history.retained.set(message(format!("/t/{at:03}").as_bytes(), &[at]), false);
+            history.retained.set(message(format!("/t/{at:03}").as_bytes(), &[at]));
         }
         for (at, name) in [(201_u8, b"/t/z"), (202, b"/t/a"), (203, b"/t/z")] {
             _ = history.stale.hold(message(name, &[at]), 10);
         }
-        history.retained.set(message(b"/t/no", b"!"), false);
-        history.retained.set(message(b"/u", b"!"), false);
+        history.retained.set(message(b"/t/no", b"!"));
+        history.retained.set(message(b"/u", b"!"));
         let mut replay = Replay::new((*b"/t/>").into(), Some(3), NOBODY, None);
         assert_eq!(history.window(&mut replay), (vec![], false), "no window is open");
         replay.open();
@@ -321,7 +321,7 @@ mod tests {
     fn a_plain_name_gets_its_messages_without_visits_to_other_names() {
         let mut history = History::new();
         for name in [&b"/t"[..], b"/t/a", b"/t/b"] {
-            history.retained.set(message(name, name), false);
+            history.retained.set(message(name, name));
         }
         let mut replay = Replay::new((*b"/t/a").into(), None, NOBODY, None);
         replay.open();
@@ -381,7 +381,7 @@ mod tests {
             let name = [b'/', b't', b'/', number];
             let mut value = message(&name, &[number]);
             value.expires_ms = expires_ms;
-            history.retained.set(value, false);
+            history.retained.set(value);
             let mut stale = message(&name, &[number + 10]);
             stale.expires_ms = expires_ms.max(5);
             _ = history.stale.hold(stale, 10);
@@ -402,7 +402,7 @@ mod tests {
         let mut history = History::new();
         let body = vec![b'x'; WINDOW_BYTES];
         for name in [b"/t/a", b"/t/b"] {
-            history.retained.set(message(name, &body), false);
+            history.retained.set(message(name, &body));
         }
         let before = crate::held::bytes();
         let mut replay = Replay::new((*b"/t/>").into(), Some(3), NOBODY, None);

@@ -14,6 +14,9 @@ use crate::text::Text;
 pub struct Retained {
     pub(super) by_name: BTreeMap<Text, OwnedMessage>,
     pub(super) expiring: BTreeSet<(u64, Text)>,
+    /// How many COMMITs hold room for the message of a destination, whether it has one or not: others may remove it
+    /// before they set it.
+    pub(super) claims: BTreeMap<Text, usize>,
     /// The number of retained messages in the whole broker, for `max_retained`.
     count: Arc<AtomicUsize>,
 }
@@ -22,7 +25,7 @@ impl Retained {
     /// An empty store; all homes share `count`.
     #[must_use]
     pub fn new(count: Arc<AtomicUsize>) -> Self {
-        Retained { by_name: BTreeMap::new(), expiring: BTreeSet::new(), count }
+        Retained { by_name: BTreeMap::new(), expiring: BTreeSet::new(), claims: BTreeMap::new(), count }
     }
 
     /// The approximate memory in bytes, besides messages and names, which count themselves.
@@ -30,6 +33,7 @@ impl Retained {
     pub fn held_bytes(&self) -> usize {
         self.by_name.len() * size_of::<(Text, OwnedMessage)>()
             + self.expiring.len() * 2 * size_of::<(u64, Text)>()
+            + self.claims.len() * size_of::<(Text, usize)>()
     }
 
     /// The number of retained messages of all homes.
@@ -44,10 +48,10 @@ impl Retained {
         self.by_name.contains_key(name)
     }
 
-    /// Reserves room for the message of a destination, unless it has one, which the new one replaces. Returns whether
-    /// room was reserved; `None`: `messages_max` is reached.
+    /// Reserves room for the message of a destination, unless it has room. Returns whether room was reserved; `None`:
+    /// `messages_max` is reached.
     pub fn reserve_for(&mut self, name: &[u8], messages_max: usize) -> Option<bool> {
-        if self.has(name) {
+        if self.has(name) || self.claims.contains_key(name) {
             return Some(false);
         }
         if planted_in_loom!("room-checked-before") {
@@ -59,26 +63,42 @@ impl Retained {
         self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve).ok().map(|_| true)
     }
 
-    /// Releases room for one message.
-    pub fn release(&mut self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
+    /// Holds room for the message of a destination until [`Retained::unclaim`]. Returns false if `messages_max` is reached.
+    pub fn claim(&mut self, name: &[u8], messages_max: usize) -> bool {
+        let has_room = self.reserve_for(name, messages_max).is_some();
+        if has_room {
+            *self.claims.entry(name.into()).or_default() += 1;
+        }
+        has_room
     }
 
-    /// Sets the retained message of its destination, in the room that was reserved for it, or in place of the one that
-    /// it replaces: in between, no other home can take the room.
-    pub fn set(&mut self, message: OwnedMessage, is_reserved: bool) {
-        if planted_in_loom!("room-given-up-meanwhile") {
-            self.remove(message.destination());
+    /// Releases the room that a claim holds, unless another one holds it, or the destination has a message.
+    pub fn unclaim(&mut self, name: &[u8]) {
+        let Some(count) = self.claims.get_mut(name) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.claims.remove(name);
+            self.release_for(name);
         }
-        if !is_reserved && self.has(message.destination()) && planted!("value-not-replaced") {
+    }
+
+    /// Releases the room of a destination that needs it no more.
+    fn release_for(&mut self, name: &[u8]) {
+        if !self.has(name) && (!self.claims.contains_key(name) || planted!("claimed-room-released")) {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the retained message of its destination, in the room that was reserved or claimed for it, or in place of the
+    /// one that it replaces: in between, no other home can take the room.
+    pub fn set(&mut self, message: OwnedMessage) {
+        if planted_in_loom!("room-given-up-meanwhile") && self.remove(message.destination()) {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.has(message.destination()) && planted!("value-not-replaced") {
             return;
         }
-        match (self.take_out(message.destination()), is_reserved) {
-            (true, true) => self.release(),
-            // The message that it was to replace is gone.
-            (false, false) => _ = self.count.fetch_add(1, Ordering::Relaxed),
-            _ => {}
-        }
+        self.take_out(message.destination());
         let name: Text = message.destination().into();
         let message = message.as_retained();
         if message.expires_ms != 0 {
@@ -91,12 +111,12 @@ impl Retained {
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let was_there = self.take_out(name);
         if was_there {
-            self.release();
+            self.release_for(name);
         }
         was_there
     }
 
-    /// Removes a message that stays counted.
+    /// Removes a message whose room stays counted.
     fn take_out(&mut self, name: &[u8]) -> bool {
         let Some(message) = self.by_name.remove(name) else { return false };
         if message.expires_ms != 0 {
@@ -167,11 +187,28 @@ mod tests {
     use crate::queue::stale::tests::message;
 
     #[test]
+    fn a_claim_keeps_the_room_of_a_message_that_is_removed_meanwhile() {
+        let count: Arc<AtomicUsize> = Arc::default();
+        let [mut own, mut other] = [(); 2].map(|()| Retained::new(Arc::clone(&count)));
+        assert!(own.claim(b"/t/a", 1) && own.claim(b"/t/a", 1), "both are for one message");
+        own.set(message(b"/t/a", b"1", 0));
+        assert!(own.remove(b"/t/a") && !other.claim(b"/t/b", 1) && own.held_bytes() > 0);
+        own.set(message(b"/t/a", b"2", 0));
+        own.unclaim(b"/t/a");
+        own.unclaim(b"/t/a");
+        assert_eq!((own.count(), other.reserve_for(b"/t/b", 1)), (1, None));
+        assert!(own.claim(b"/t/a", 1) && own.remove(b"/t/a") && own.count() == 1);
+        own.unclaim(b"/t/a");
+        assert_eq!((own.count(), own.held_bytes(), other.claim(b"/t/b", 1)), (0, 0, true));
+    }
+
+    #[test]
     fn a_retained_message_stays_until_it_is_removed_or_expires() {
         let mut retained = Retained::new(Arc::default());
-        retained.set(message(b"/t/a", b"1", 5), false);
-        retained.set(message(b"/t/b", b"2", 0), false);
-        retained.set(message(b"/t/a", b"4", 7), false);
+        assert!([b"/t/a", b"/t/b"].iter().all(|name| retained.reserve_for(*name, 2) == Some(true)));
+        retained.set(message(b"/t/a", b"1", 5));
+        retained.set(message(b"/t/b", b"2", 0));
+        retained.set(message(b"/t/a", b"4", 7));
         assert_eq!(
             (retained.count.load(Ordering::Relaxed), retained.has(b"/t/a"), retained.has(b"/u")),
             (2, true, false)

@@ -58,6 +58,8 @@ impl Queues {
             audit.require(expires, || format!("a retained message of {name:?} does not expire"));
         }
         retained.expiring.iter().for_each(|(_, name)| audit.text(name));
+        retained.claims.keys().for_each(|name| audit.text(name));
+        audit.retained += retained.claims.keys().filter(|name| !retained.has(name)).count();
         let expiring = retained.by_name.values().filter(|message| message.expires_ms != 0).count();
         audit.equal("expiries of retained messages", retained.expiring.len(), expiring);
     }
@@ -65,10 +67,11 @@ impl Queues {
     /// Places and room that are reserved for transactions.
     fn audit_reservations(&self, audit: &mut Audit) {
         let mut reserved: BTreeMap<QueueKey, (u64, u64, Vec<u64>)> = BTreeMap::new();
+        let mut claims = 0;
         for PreparedCommit { reservations, step } in self.prepared.values() {
             for reservation in reservations.iter().filter(|reservation| reservation.reserved) {
                 let Some(queue) = reservation.queue else {
-                    audit.retained += 1;
+                    claims += 1;
                     continue;
                 };
                 let (count, bytes, firsts) = reserved.entry(queue).or_default();
@@ -85,6 +88,7 @@ impl Queues {
                 Step::Kept | Step::GivingBack => {}
             }
         }
+        audit.equal("claims of room for retained messages", self.retained.claims.values().sum(), claims);
         for (key, queue) in self.home.table().iter() {
             let (count, bytes, mut firsts) = reserved.remove(&key).unwrap_or_default();
             firsts.sort_unstable();

@@ -111,6 +111,12 @@ impl History {
         self.confirmed.get(&message).is_some_and(|confirmed| *confirmed < before)
     }
 
+    /// Whether a value was requested to be set before a moment.
+    pub fn is_requested(&self, message: MessageId, before: Moment) -> bool {
+        let mut changes = self.topics.values().flatten();
+        changes.any(|change| change.message == message && change.requested < before)
+    }
+
     /// Why a message cannot be the value of a topic at or after a moment.
     pub fn objection(&self, topic: &str, message: MessageId, at: Moment) -> Option<String> {
         let changes = self.topics.get(topic).map_or(&[][..], Vec::as_slice);

@@ -174,3 +174,19 @@ fn nobody_is_refused_while_there_is_room() {
     let refused = Event::Ended(9, End::Closed(Some("E-RETAINED-COUNT".to_owned())));
     assert!(found([refused]).is_some());
 }
+
+#[test]
+fn a_value_that_is_set_meanwhile_comes_if_another_one_was_retained() {
+    let first = Message { destination: "/last/1".to_owned(), ..value(1, Retain::Set) };
+    let (second, own) = (value(2, Retain::Set), subscribe(AckMode::Auto));
+    let found = |has_value: bool, rest: &[Event]| {
+        let before = if has_value { done(9, &send(&first)) } else { Vec::new() };
+        let meanwhile = [vec![requested(0, &own)], done(9, &send(&second))].concat();
+        let values: Vec<Event> = has_value.then(|| retained(&first)).into_iter().collect();
+        let end = [Event::Resting(vec![0, 9]), Event::Finished(vec![0, 9])];
+        found([before, meanwhile, values, vec![confirmed(0, &own)], rest.to_vec(), end.to_vec()].concat())
+    };
+    assert!(found(true, &[]).is_some_and(|text| text.contains("has not got 2")));
+    assert_eq!(found(true, &[live(&second)]), None);
+    assert_eq!(found(false, &[]), None);
+}
