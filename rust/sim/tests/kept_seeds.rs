@@ -17,7 +17,7 @@ fn kept_seeds_find_nothing() {
 }
 
 /// Seeds in which the simulator has blamed the broker by mistake.
-const MISTAKES: [(u64, u64, &str); 18] = [
+const MISTAKES: [(u64, u64, &str); 19] = [
     (9_210_134, 2000, "a rogue that read much through a buffer of 64 bytes kept the broker busy"),
     (9_220_971, 2000, "a late NACK of STOMP 1.1 refused the next delivery"),
     (9_227_673, 2000, "a late NACK of STOMP 1.1 began the next delay early"),
@@ -48,6 +48,7 @@ const MISTAKES: [(u64, u64, &str); 18] = [
         2000,
         "where nothing was retained, a SUBSCRIBE awaited no value, and missed one that was set meanwhile",
     ),
+    (14_003_045, 2000, "the store could not read a copy that waited for the end of an initial replay"),
 ];
 
 #[test]

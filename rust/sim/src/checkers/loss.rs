@@ -26,6 +26,8 @@ pub struct Loss {
     rules: Rules,
     /// Dead-letter queues may be full; then what is dead-lettered is dropped.
     may_fill: bool,
+    /// Subscriptions begin with stale or retained messages: live ones wait meanwhile, and may be paged out.
+    begins_late: bool,
     /// Messages that may have failed.
     refused: BTreeSet<MessageId>,
     takes_back: bool,
@@ -59,6 +61,7 @@ impl Loss {
             drops: !matches!(options.config.slow_consumer, SlowConsumer::Block(_)),
             rules: options.rules(),
             may_fill: options.may_refuse_dead_letters(),
+            begins_late: options.config.ttl_ms > 0 || options.retained.percent > 0,
             refused: BTreeSet::new(),
             takes_back: options.config.ack_timeout_ms > 0,
             has_dead_consumers: false,
@@ -214,9 +217,10 @@ impl Checker for Loss {
             Event::Damaged(message) => {
                 self.received.insert(*message);
                 self.settled.insert(*message);
-                // Only copies of subscriptions that acknowledge are ever paged out.
+                // Only copies in the queues of single subscriptions are ever paged out.
+                let keeps = !self.begins_late;
                 if let Some(due) = self.due.get_mut(message) {
-                    due.retain(|subscription| self.modes.get(subscription) == Some(&AckMode::Auto));
+                    due.retain(|subscription| keeps && self.modes.get(subscription) == Some(&AckMode::Auto));
                 }
             }
             Event::Delivered(client, delivery) => self.deliver(*client, delivery),
