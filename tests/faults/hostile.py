@@ -64,6 +64,9 @@ class Attack:
     leaves_by_reset: bool = True
     hold_s: float = 0.3
     """How long the connections stay open after all was sent."""
+    durables: Callable[[int], Sequence[str]] = lambda number: []
+    """The ids of the durable subscriptions to `/topic/kept` that connection N begins and ends. It may leave before the
+    broker has read that it ends them; then the test does."""
 
     def __str__(self) -> str:
         return self.fills
@@ -212,6 +215,7 @@ def run_attack(start_broker: StartBroker, attack: Attack) -> None:
         assert peak_kib <= RESIDENT_KIB_MAX, f"{attack.fills}: peak {peak_kib >> 10} MiB"
         eventually(lambda: total(answer(observer, "shards"), "connections") == 1, "the attackers' connections end", 20)
         eventually(lambda: descriptors(broker.pid) == before - len(bystanders), "their descriptors are closed", 20)
+        end_durables(broker, [name for number in range(attack.connections) for name in attack.durables(number)])
         with consumed_queues(broker):
             eventually(lambda: answer(observer, "memory")["queue_bytes"] == 0, "the queues become empty", 40)
         deadline = time.monotonic() + 40
@@ -228,6 +232,19 @@ def check_turns(shards: Sequence[Mapping[str, int]]) -> None:
     assert turn["max_turn_bytes"] <= TURN_BYTES_MAX, turn
     assert turn["max_turn_deliveries"] <= TURN_DELIVERIES_MAX, turn
     assert turn["max_turn_visits"] <= TURN_VISITS_MAX, turn
+
+
+def end_durables(broker: BrokerProcess, ids: Sequence[str]) -> None:
+    """Ends durable subscriptions, whether they exist or not."""
+    with Wire(broker.port, timeout=40) as wire:
+        wire.connect(heart_beat="0,0")
+        for at in ids:
+            wire.send(
+                frames.subscribe("/topic/kept", at, durable="true", ack="client", prefetch_count=1),
+                frames.unsubscribe(at, durable="true", receipt="ended"),
+            )
+            while wire.recv_frame().command != "RECEIPT":
+                pass
 
 
 @contextlib.contextmanager

@@ -77,17 +77,25 @@ def consumers_of_patterns(number: int) -> Sequence[bytes]:
     return [LOGIN, queues, *(frames.subscribe("/queue/>", str(at), ack="client") for at in range(300))]
 
 
+def some_ids(number: int) -> Sequence[str]:
+    return [f"{number}.{at}" for at in range(200)]
+
+
+def many_ids(number: int) -> Sequence[str]:
+    return [f"{number}.{at}" for at in range(4000)]
+
+
 def durables_that_end_at_once(number: int) -> Sequence[bytes]:
     visits = [
-        frames.subscribe("/topic/kept", f"{number}.{at}", durable="true", receipt="s")
-        + frames.unsubscribe(f"{number}.{at}", durable="true", receipt="u")
-        for at in range(200)
+        frames.subscribe("/topic/kept", at, durable="true", receipt="s")
+        + frames.unsubscribe(at, durable="true", receipt="u")
+        for at in some_ids(number)
     ]
     return [LOGIN, *visits]
 
 
 def durables(number: int) -> Sequence[bytes]:
-    ids = [f"{number}.{at}" for at in range(4000)]
+    ids = many_ids(number)
     subscribed = b"".join(frames.subscribe("/topic/kept", at, durable="true") for at in ids)
     ended = b"".join(frames.unsubscribe(at, durable="true") for at in ids)
     return [LOGIN, subscribed, b"".join(frames.send("/topic/kept", "x") for _ in range(30)), ended]
@@ -114,8 +122,14 @@ ATTACKS = [
     Attack("names beside many patterns", names_beside_patterns, hold_s=1),
     Attack("groups of one topic", own_ids),
     Attack("consumers of queue patterns", consumers_of_patterns),
-    Attack("durable subscriptions that end immediately", durables_that_end_at_once, connections=5, reads=True),
-    Attack("durable subscriptions to one topic", durables, reads=True, hold_s=1),
+    Attack(
+        "durable subscriptions that end immediately",
+        durables_that_end_at_once,
+        connections=5,
+        reads=True,
+        durables=some_ids,
+    ),
+    Attack("durable subscriptions to one topic", durables, reads=True, hold_s=1, durables=many_ids),
     Attack("DIAG intervals", watches, connections=2),
     Attack("replays of retained messages", retained_for_many),
 ]
