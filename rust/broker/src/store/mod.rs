@@ -19,6 +19,9 @@
 //! The asking shard writes the messages and acknowledgements of a COMMIT as one record ([`Store::begin_transaction`]):
 //! the homes have told it the reserved places of the messages.
 
+// Complete as a log, and not connected to the broker yet: no setting chooses it.
+#[cfg(test)]
+pub mod file;
 pub mod handle;
 
 use std::fmt::Debug;
@@ -62,6 +65,14 @@ pub trait Store: Debug + Send {
     fn loaded(&mut self) -> Option<(RecordId, Result<OwnedMessage, Unreadable>)> {
         None
     }
+
+    /// A turn begins, at this time of the broker's clock.
+    #[cfg(test)]
+    fn begin_turn(&mut self, _now_ms: u64) {}
+
+    /// A turn ends: the calls since its beginning are handed over.
+    #[cfg(test)]
+    fn end_turn(&mut self) {}
 
     /// The position after the last call of this handle.
     fn position(&self) -> Position {

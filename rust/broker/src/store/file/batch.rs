@@ -1,0 +1,86 @@
+//! What one shard tells the log in one turn: the entries of its messages, already encoded, and what else has happened.
+
+use super::entry::{self, Counts, Message, SegmentNumber};
+use super::table::Place;
+use crate::ids::RecordId;
+
+/// The entry of a message, as a part of the bytes of its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The record of the message.
+    pub record: RecordId,
+    /// Where its entry begins.
+    pub start: usize,
+    /// Where it ends.
+    pub end: usize,
+}
+
+impl Piece {
+    /// The same piece, so many bytes further back.
+    #[must_use]
+    pub fn moved(self, by: usize) -> Self {
+        Piece { start: self.start + by, end: self.end + by, ..self }
+    }
+}
+
+/// One thing that a shard tells, or the log itself while it moves what a segment has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// A message is kept.
+    Keep(Piece),
+    /// A message is no longer needed.
+    Forget(RecordId),
+    /// A message was delivered, so often by now.
+    Deliver(RecordId, Counts),
+    /// A transaction keeps and forgets messages.
+    Commit(Commit),
+    /// A message is moved from this place, unless it is no longer needed there.
+    Move(Piece, Place),
+    /// A message was forgotten before; this has to be known as long as this segment exists.
+    StayForgotten(SegmentNumber, RecordId),
+}
+
+/// What a transaction does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Commit {
+    /// The messages that it keeps.
+    pub kept: Vec<Piece>,
+    /// The messages that it acknowledges.
+    pub forgotten: Vec<RecordId>,
+}
+
+/// What one shard has to tell.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Entries of messages.
+    pub bytes: Vec<u8>,
+    /// What has happened, in order.
+    pub calls: Vec<Call>,
+}
+
+impl Batch {
+    /// Adds the entry of a message to the bytes.
+    pub fn add(&mut self, message: &Message<'_>) -> Piece {
+        let start = self.bytes.len();
+        entry::append_message(&mut self.bytes, message);
+        Piece { record: message.record, start, end: self.bytes.len() }
+    }
+
+    /// A message is kept.
+    pub fn keep(&mut self, message: &Message<'_>) {
+        let piece = self.add(message);
+        self.calls.push(Call::Keep(piece));
+    }
+
+    /// The bytes of a piece.
+    #[must_use]
+    pub fn bytes_of(&self, piece: Piece) -> &[u8] {
+        &self.bytes[piece.start..piece.end]
+    }
+
+    /// Whether there is nothing to tell.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+}

@@ -1,0 +1,393 @@
+//! The format of entries, of which the segments of the log consist.
+//!
+//! Numbers of fixed length are little-endian; *number* is one of variable length ([`varint`](super::varint)), *text* a number
+//! and so many bytes. Every entry begins with its length and its checksum:
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 4 | the length of what follows these eight bytes; 0: no entry follows in this segment |
+//! | 4 | 4 | CRC-32C of the length and of what follows these eight bytes |
+//! | 8 | 1 | the kind |
+//! | 9 | | the fields of the kind |
+//!
+//! The kinds and their fields:
+//!
+//! - 1, group: 8 bytes [`GROUP_MARK`]; 8 bytes: its number; 8 bytes: the number of the last group that was synced then;
+//!   4 bytes: the length of all entries of the group behind this one.
+//! - 2, message: number: record; number: place; byte: flags; with flag 8 a number: when it expires, in ms since 1970;
+//!   with flag 16 a number: `max-exceptions`; with flag 32 two numbers: deliveries, failures; number: sender; with flag 64
+//!   a text: the queue, otherwise it is the destination; texts: destination, message id, headers; the rest: body.
+//!   Flag 1: persistent, 2: its headers need no escaping, 4: it belongs to a message group.
+//! - 3, forgotten: any number of times: number: segment that has the messages; number: how many; the step from each record
+//!   to the next one, the first one from 0.
+//! - 4, delivered: any number of times: the step from the record before, the first one from 0; numbers: deliveries,
+//!   failures.
+//! - 5, transaction: entries of the kinds 2 and 3, complete with length and checksum: all of them are valid, or none.
+//!
+//! A group is what is written at once. It says which groups were synced before it: damage in these is a failure of the disk,
+//! damage in later ones is what a crash leaves.
+
+use super::varint::{Reader, put, put_step, put_text};
+use crate::ids::RecordId;
+
+/// The bytes before the fields of an entry: length, checksum, kind.
+pub const HEAD_BYTES: usize = 9;
+/// The length of a group's entry.
+pub const GROUP_BYTES: usize = HEAD_BYTES + 8 + 8 + 8 + 4;
+/// By these bytes a group is found behind damage.
+pub const GROUP_MARK: [u8; 8] = *b"\xA5stmpGRP";
+/// The largest length that an entry may announce.
+pub const ENTRY_BYTES_MAX: usize = 1 << 30;
+
+const GROUP: u8 = 1;
+const MESSAGE: u8 = 2;
+const FORGOTTEN: u8 = 3;
+const DELIVERED: u8 = 4;
+const TRANSACTION: u8 = 5;
+
+const PERSISTENT: u8 = 1;
+const PLAIN: u8 = 2;
+const GROUPED: u8 = 4;
+const EXPIRES: u8 = 8;
+const EXCEPTIONS: u8 = 16;
+const COUNTS: u8 = 32;
+const QUEUE: u8 = 64;
+const KNOWN_FLAGS: u8 = PERSISTENT | PLAIN | GROUPED | EXPIRES | EXCEPTIONS | COUNTS | QUEUE;
+
+/// The number of a segment; they grow.
+pub type SegmentNumber = u32;
+
+/// How often a message was delivered, and how often that failed. Both only grow, so the larger one is the later one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Counts {
+    /// Deliveries.
+    pub deliveries: u32,
+    /// NACKs and `ack_timeout`s.
+    pub failures: u16,
+}
+
+/// A message as the log has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// Its record.
+    pub record: RecordId,
+    /// Its place in its queue.
+    pub place: u64,
+    /// `persistent:true`.
+    pub persistent: bool,
+    /// Whether its headers need no escaping.
+    pub plain: bool,
+    /// Whether it belongs to a message group.
+    pub grouped: bool,
+    /// When it expires, in milliseconds since 1970; 0: never.
+    pub expires_ms: u64,
+    /// `max-exceptions`; 0: not set.
+    pub failures_max: u16,
+    /// What is known of its deliveries when it is written.
+    pub counts: Counts,
+    /// The connection that sent it; only the process that wrote it knows the connection.
+    pub sender: u64,
+    /// Its queue.
+    pub queue: &'a [u8],
+    /// Its destination.
+    pub destination: &'a [u8],
+    /// `message-id`.
+    pub id: &'a [u8],
+    /// Its headers, as lines.
+    pub headers: &'a [u8],
+    /// Its body.
+    pub body: &'a [u8],
+}
+
+/// The beginning of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Its number; they grow by one.
+    pub number: u64,
+    /// The number of the last group that was synced when this one was written; 0: none.
+    pub synced: u64,
+    /// The length of its other entries.
+    pub length: u32,
+}
+
+/// An entry.
+#[derive(Clone, Copy, Debug)]
+pub enum Entry<'a> {
+    /// The beginning of a group.
+    Group(Group),
+    /// A message of a queue.
+    Message(Message<'a>),
+    /// Messages that are no longer needed.
+    Forgotten(Forgotten<'a>),
+    /// Messages that were delivered.
+    Delivered(Delivered<'a>),
+    /// Entries that are valid together.
+    Transaction(Entries<'a>),
+}
+
+/// What stands at a place of a segment.
+#[derive(Clone, Copy, Debug)]
+pub enum Found<'a> {
+    /// An entry, and its length with everything.
+    Entry(Entry<'a>, usize),
+    /// No further entry.
+    End,
+    /// Something that is no valid entry.
+    Damaged,
+}
+
+impl<'a> Found<'a> {
+    /// Reads what stands at the beginning of these bytes.
+    #[must_use]
+    pub fn at(bytes: &'a [u8]) -> Self {
+        let Some((head, rest)) = bytes.split_first_chunk::<8>() else {
+            return if bytes.iter().all(|byte| *byte == 0) { Found::End } else { Found::Damaged };
+        };
+        let [a, b, c, d, checksum @ ..] = *head;
+        let length = u32::from_le_bytes([a, b, c, d]) as usize;
+        if length == 0 {
+            return if checksum == [0; 4] { Found::End } else { Found::Damaged };
+        }
+        let content = rest.get(..length).filter(|_| length <= ENTRY_BYTES_MAX);
+        let valid = content.filter(|content| checksum_of(content) == u32::from_le_bytes(checksum));
+        match valid.and_then(parse) {
+            Some(entry) => Found::Entry(entry, 8 + length),
+            None => Found::Damaged,
+        }
+    }
+}
+
+/// The checksum of an entry with this content, the kind included.
+fn checksum_of(content: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&(content.len() as u32).to_le_bytes()), content)
+}
+
+fn parse(content: &[u8]) -> Option<Entry<'_>> {
+    let (kind, fields) = content.split_first()?;
+    match *kind {
+        GROUP => {
+            let (mark, rest) = fields.split_first_chunk::<8>()?;
+            let (number, rest) = rest.split_first_chunk::<8>()?;
+            let (synced, rest) = rest.split_first_chunk::<8>()?;
+            let length = u32::from_le_bytes(rest.try_into().ok()?);
+            let (number, synced) = (u64::from_le_bytes(*number), u64::from_le_bytes(*synced));
+            (*mark == GROUP_MARK).then_some(Entry::Group(Group { number, synced, length }))
+        }
+        MESSAGE => parse_message(Reader::new(fields)).map(Entry::Message),
+        FORGOTTEN => Some(Entry::Forgotten(Forgotten::new(fields))),
+        DELIVERED => Some(Entry::Delivered(Delivered { reader: Reader::new(fields), record: 0 })),
+        TRANSACTION => Some(Entry::Transaction(Entries { bytes: fields, at: 0 })),
+        _ => None,
+    }
+}
+
+fn parse_message(mut reader: Reader<'_>) -> Option<Message<'_>> {
+    let (record, place, flags) = (reader.number()?, reader.number()?, reader.byte()?);
+    if flags & !KNOWN_FLAGS != 0 {
+        return None;
+    }
+    let has = |flag: u8| flags & flag != 0;
+    let expires_ms = if has(EXPIRES) { reader.number()? } else { 0 };
+    let failures_max = if has(EXCEPTIONS) { u16::try_from(reader.number()?).ok()? } else { 0 };
+    let counts = if has(COUNTS) { parse_counts(&mut reader)? } else { Counts::default() };
+    let sender = reader.number()?;
+    let queue = if has(QUEUE) { Some(reader.text()?) } else { None };
+    let (destination, id, headers) = (reader.text()?, reader.text()?, reader.text()?);
+    Some(Message {
+        record,
+        place,
+        persistent: has(PERSISTENT),
+        plain: has(PLAIN),
+        grouped: has(GROUPED),
+        expires_ms,
+        failures_max,
+        counts,
+        sender,
+        queue: queue.unwrap_or(destination),
+        destination,
+        id,
+        headers,
+        body: reader.rest(),
+    })
+}
+
+fn parse_counts(reader: &mut Reader<'_>) -> Option<Counts> {
+    let deliveries = u32::try_from(reader.number()?).ok()?;
+    Some(Counts { deliveries, failures: u16::try_from(reader.number()?).ok()? })
+}
+
+/// The records of an entry `forgotten`, each with the segment that has its message. Ends early where the entry is malformed.
+#[derive(Clone, Copy, Debug)]
+pub struct Forgotten<'a> {
+    reader: Reader<'a>,
+    segment: SegmentNumber,
+    left: u64,
+    record: RecordId,
+}
+
+impl<'a> Forgotten<'a> {
+    fn new(fields: &'a [u8]) -> Self {
+        Forgotten { reader: Reader::new(fields), segment: 0, left: 0, record: 0 }
+    }
+}
+
+impl Iterator for Forgotten<'_> {
+    type Item = (SegmentNumber, RecordId);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.left == 0 {
+            self.segment = SegmentNumber::try_from(self.reader.number()?).ok()?;
+            self.left = self.reader.number()?;
+            self.record = 0;
+        }
+        self.left -= 1;
+        self.record = self.reader.step(self.record)?;
+        Some((self.segment, self.record))
+    }
+}
+
+/// The records of an entry `delivered`. Ends early where the entry is malformed.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivered<'a> {
+    reader: Reader<'a>,
+    record: RecordId,
+}
+
+impl Iterator for Delivered<'_> {
+    type Item = (RecordId, Counts);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.record = self.reader.step(self.record)?;
+        Some((self.record, parse_counts(&mut self.reader)?))
+    }
+}
+
+/// The entries of a transaction, each with its offset behind the transaction's own [`HEAD_BYTES`] and its length.
+#[derive(Clone, Copy, Debug)]
+pub struct Entries<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = (usize, Entry<'a>, usize);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let at = self.at;
+        let Found::Entry(entry, length) = Found::at(self.bytes.get(at..)?) else { return None };
+        self.at += length;
+        Some((at, entry, length))
+    }
+}
+
+/// Appends an entry whose fields are written by `fields`.
+#[inline]
+fn append(out: &mut Vec<u8>, kind: u8, fields: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.resize(start + HEAD_BYTES, 0);
+    fields(out);
+    complete(&mut out[start..], kind);
+}
+
+/// Writes length, checksum and kind of an entry, for which its first [`HEAD_BYTES`] are free.
+fn complete(entry: &mut [u8], kind: u8) {
+    entry[8] = kind;
+    let content = &entry[8..];
+    let (length, checksum) = (content.len() as u32, checksum_of(content));
+    entry[..4].copy_from_slice(&length.to_le_bytes());
+    entry[4..8].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Appends the beginning of a group.
+pub fn append_group(out: &mut Vec<u8>, group: Group) {
+    append(out, GROUP, |out| {
+        out.extend_from_slice(&GROUP_MARK);
+        out.extend_from_slice(&group.number.to_le_bytes());
+        out.extend_from_slice(&group.synced.to_le_bytes());
+        out.extend_from_slice(&group.length.to_le_bytes());
+    });
+}
+
+/// Appends a message.
+pub fn append_message(out: &mut Vec<u8>, message: &Message<'_>) {
+    append(out, MESSAGE, |out| {
+        put(out, message.record);
+        put(out, message.place);
+        let has_counts = message.counts != Counts::default();
+        let has_queue = message.queue != message.destination;
+        let flags = [
+            (message.persistent, PERSISTENT),
+            (message.plain, PLAIN),
+            (message.grouped, GROUPED),
+            (message.expires_ms != 0, EXPIRES),
+            (message.failures_max != 0, EXCEPTIONS),
+            (has_counts, COUNTS),
+            (has_queue, QUEUE),
+        ];
+        out.push(flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag));
+        if message.expires_ms != 0 {
+            put(out, message.expires_ms);
+        }
+        if message.failures_max != 0 {
+            put(out, message.failures_max.into());
+        }
+        if has_counts {
+            put_counts(out, message.counts);
+        }
+        put(out, message.sender);
+        if has_queue {
+            put_text(out, message.queue);
+        }
+        [message.destination, message.id, message.headers].into_iter().for_each(|text| put_text(out, text));
+        out.extend_from_slice(message.body);
+    });
+}
+
+fn put_counts(out: &mut Vec<u8>, counts: Counts) {
+    put(out, counts.deliveries.into());
+    put(out, counts.failures.into());
+}
+
+/// Appends that messages are no longer needed, each with the segment that has it; sorts them. Nothing if there are none.
+pub fn append_forgotten(out: &mut Vec<u8>, forgotten: &mut [(SegmentNumber, RecordId)]) {
+    if forgotten.is_empty() {
+        return;
+    }
+    forgotten.sort_unstable();
+    append(out, FORGOTTEN, |out| {
+        for of_segment in forgotten.chunk_by(|one, next| one.0 == next.0) {
+            put(out, of_segment[0].0.into());
+            put(out, of_segment.len() as u64);
+            let mut before = 0;
+            for (_, record) in of_segment {
+                put_step(out, before, *record);
+                before = *record;
+            }
+        }
+    });
+}
+
+/// Appends how often messages were delivered; sorts them. Nothing if there are none.
+pub fn append_delivered(out: &mut Vec<u8>, delivered: &mut [(RecordId, Counts)]) {
+    if delivered.is_empty() {
+        return;
+    }
+    delivered.sort_unstable();
+    append(out, DELIVERED, |out| {
+        let mut before = 0;
+        for (record, counts) in &*delivered {
+            put_step(out, before, *record);
+            put_counts(out, *counts);
+            before = *record;
+        }
+    });
+}
+
+/// Completes a transaction: its entries stand behind [`HEAD_BYTES`] free bytes.
+pub fn complete_transaction(transaction: &mut [u8]) {
+    complete(transaction, TRANSACTION);
+}
+
+#[cfg(test)]
+#[path = "entry_tests.rs"]
+mod tests;

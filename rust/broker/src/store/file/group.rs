@@ -1,0 +1,256 @@
+//! Puts together what several shards tell into one group of entries, which is written and synced at once.
+//!
+//! A message that is kept and forgotten in one group is not written at all. A message may even be forgotten before its shard
+//! tells that it is kept: then neither is written, and the log remembers the record until the message comes.
+//!
+//! Messages come first in a group and what is forgotten last: a group of which only a part has reached the disk has forgotten
+//! nothing whose message was to be kept elsewhere.
+
+use std::ops::Range;
+
+use super::batch::{Batch, Call, Commit, Piece};
+use super::entry::{self, Counts, GROUP_BYTES, Group, HEAD_BYTES, SegmentNumber};
+use super::segments::Segments;
+use super::table::{Place, Table, rounded};
+use crate::door::HashMap;
+use crate::ids::RecordId;
+
+/// The segment of messages in the group that is being put together; no real one has this number.
+const THIS_GROUP: SegmentNumber = 0;
+/// More memory than this is given back after a group.
+const SPARE_BYTES: usize = 4 << 20;
+/// What a forgotten or a delivered record and the head of an entry take at most.
+const CALL_BYTES: u64 = 48;
+
+/// A message of the group.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    piece: Piece,
+    /// The batch that has its bytes.
+    batch: usize,
+    /// The segment that has it already, and is about to be removed.
+    moved_from: Option<SegmentNumber>,
+    /// It is a part of a transaction, which has to be written as a whole.
+    is_in_commit: bool,
+    /// It is no longer needed, so it is not written.
+    is_left_out: bool,
+}
+
+/// What is needed to put groups together.
+#[derive(Debug, Default)]
+pub struct Assembly {
+    /// The group as it is written.
+    bytes: Vec<u8>,
+    kept: Vec<Kept>,
+    commits: Vec<CommitPart>,
+    forgotten: Vec<(SegmentNumber, RecordId)>,
+    delivered: HashMap<RecordId, Counts>,
+    /// Records that were forgotten before they were kept.
+    early: HashMap<RecordId, ()>,
+}
+
+/// A transaction: its messages among those that are kept, and what it forgets.
+#[derive(Debug)]
+struct CommitPart {
+    kept: Range<usize>,
+    forgotten: Vec<(SegmentNumber, RecordId)>,
+}
+
+/// The most bytes that a group of these batches takes.
+#[must_use]
+pub fn bytes_max(batches: &[Batch]) -> u64 {
+    let records_of = |call: &Call| match call {
+        Call::Commit(commit) => 1 + commit.forgotten.len() as u64,
+        _ => 1,
+    };
+    let of = |batch: &Batch| {
+        batch.bytes.len() as u64 + CALL_BYTES * batch.calls.iter().map(records_of).sum::<u64>()
+    };
+    GROUP_BYTES as u64 + 2 * CALL_BYTES + batches.iter().map(of).sum::<u64>()
+}
+
+impl Assembly {
+    /// Puts together a group, to be written at the end of the current segment, which has room for [`bytes_max`]. The table and
+    /// the segments are changed as if it were written. Returns its bytes: none if there is nothing to write.
+    pub fn assemble(
+        &mut self,
+        number: u64,
+        synced: u64,
+        batches: &[Batch],
+        table: &mut Table,
+        segments: &mut Segments,
+    ) -> &[u8] {
+        self.bytes.clear();
+        self.bytes.shrink_to(SPARE_BYTES);
+        let Some(current) = segments.current() else { return &[] };
+        let (segment, start) = (current.number, current.end);
+        let mut building = Building { assembly: self, batches, table, segments, segment, start };
+        building.note_kept();
+        building.note_forgotten();
+        building.append();
+        let length = self.bytes.len() - GROUP_BYTES;
+        if length == 0 {
+            return &[];
+        }
+        let mut head = Vec::with_capacity(GROUP_BYTES);
+        entry::append_group(&mut head, Group { number, synced, length: length as u32 });
+        self.bytes[..GROUP_BYTES].copy_from_slice(&head);
+        &self.bytes
+    }
+}
+
+/// A group that is being put together.
+struct Building<'a> {
+    assembly: &'a mut Assembly,
+    batches: &'a [Batch],
+    table: &'a mut Table,
+    segments: &'a mut Segments,
+    /// The segment and the offset at which the group will stand.
+    segment: SegmentNumber,
+    start: u64,
+}
+
+impl Building<'_> {
+    fn note_kept(&mut self) {
+        self.assembly.kept.clear();
+        self.assembly.commits.clear();
+        for (at, batch) in self.batches.iter().enumerate() {
+            for call in &batch.calls {
+                match call {
+                    Call::Keep(piece) => self.keep(at, *piece, None, false),
+                    Call::Move(piece, from) => {
+                        if let Some(stored) = self.table.find(piece.record).filter(|it| it.place == *from) {
+                            self.segments.release(stored);
+                            self.keep(at, *piece, Some(from.segment), false);
+                        }
+                    }
+                    Call::Commit(Commit { kept, .. }) => {
+                        let first = self.assembly.kept.len();
+                        kept.iter().for_each(|piece| self.keep(at, *piece, None, true));
+                        let kept = first..self.assembly.kept.len();
+                        self.assembly.commits.push(CommitPart { kept, forgotten: Vec::new() });
+                    }
+                    Call::Forget(_) | Call::Deliver(..) | Call::StayForgotten(..) => {}
+                }
+            }
+        }
+    }
+
+    fn keep(&mut self, batch: usize, piece: Piece, moved_from: Option<SegmentNumber>, is_in_commit: bool) {
+        let is_left_out = self.assembly.early.remove(&piece.record).is_some();
+        let offset = self.assembly.kept.len() as u64;
+        if !is_left_out {
+            self.table.set(piece.record, Place { segment: THIS_GROUP, offset }, 0);
+        }
+        self.assembly.kept.push(Kept { piece, batch, moved_from, is_in_commit, is_left_out });
+    }
+
+    fn note_forgotten(&mut self) {
+        let mut commits = std::mem::take(&mut self.assembly.commits);
+        let mut next = commits.iter_mut();
+        for batch in self.batches {
+            for call in &batch.calls {
+                match call {
+                    Call::Forget(record) => {
+                        let found = self.forget(*record);
+                        self.assembly.forgotten.extend(found);
+                    }
+                    Call::Deliver(record, counts) => {
+                        let known = self.assembly.delivered.entry(*record).or_default();
+                        *known = (*known).max(*counts);
+                    }
+                    Call::StayForgotten(segment, record) => {
+                        if self.segments.find(*segment).is_some() {
+                            self.assembly.forgotten.push((*segment, *record));
+                        }
+                    }
+                    Call::Commit(commit) => {
+                        if let Some(part) = next.next() {
+                            part.forgotten
+                                .extend(commit.forgotten.iter().filter_map(|record| self.forget(*record)));
+                        }
+                    }
+                    Call::Keep(_) | Call::Move(..) => {}
+                }
+            }
+        }
+        drop(next);
+        self.assembly.commits = commits;
+    }
+
+    /// Removes a record. Returns what has to be written: the segment that has its message.
+    fn forget(&mut self, record: RecordId) -> Option<(SegmentNumber, RecordId)> {
+        let Some(stored) = self.table.remove(record) else {
+            self.assembly.early.insert(record, ());
+            return None;
+        };
+        if stored.place.segment != THIS_GROUP {
+            self.segments.release(stored);
+            return Some((stored.place.segment, record));
+        }
+        let kept = self.assembly.kept.get_mut(stored.place.offset as usize)?;
+        if kept.is_in_commit {
+            return Some((self.segment, record));
+        }
+        kept.is_left_out = true;
+        kept.moved_from.map(|segment| (segment, record))
+    }
+
+    /// Appends everything to the bytes, and notes where it stands.
+    fn append(&mut self) {
+        self.assembly.bytes.resize(GROUP_BYTES, 0);
+        for at in 0..self.assembly.kept.len() {
+            let Kept { is_in_commit, is_left_out, .. } = self.assembly.kept[at];
+            if !is_in_commit && !is_left_out {
+                self.append_message(at);
+            }
+        }
+        for part in std::mem::take(&mut self.assembly.commits) {
+            self.append_commit(part);
+        }
+        let table = &*self.table;
+        let counts = self.assembly.delivered.drain().filter(|(record, _)| table.find(*record).is_some());
+        let mut delivered: Vec<_> = counts.collect();
+        entry::append_delivered(&mut self.assembly.bytes, &mut delivered);
+        let mut forgotten = std::mem::take(&mut self.assembly.forgotten);
+        entry::append_forgotten(&mut self.assembly.bytes, &mut forgotten);
+        self.note_forgets(&forgotten);
+        forgotten.clear();
+        self.assembly.forgotten = forgotten;
+    }
+
+    fn append_message(&mut self, at: usize) {
+        let Kept { piece, batch, .. } = self.assembly.kept[at];
+        let offset = self.start + self.assembly.bytes.len() as u64;
+        self.assembly.bytes.extend_from_slice(self.batches[batch].bytes_of(piece));
+        // A message of a transaction may be forgotten in the same group.
+        if self.table.find(piece.record).is_some() {
+            let length = (piece.end - piece.start) as u64;
+            self.table.set(piece.record, Place { segment: self.segment, offset }, length);
+            if let Some(segment) = self.segments.find_mut(self.segment) {
+                segment.add(rounded(length));
+            }
+        }
+    }
+
+    fn append_commit(&mut self, CommitPart { kept, mut forgotten }: CommitPart) {
+        let messages: Vec<usize> = kept.filter(|at| !self.assembly.kept[*at].is_left_out).collect();
+        if messages.is_empty() && forgotten.is_empty() {
+            return;
+        }
+        let start = self.assembly.bytes.len();
+        self.assembly.bytes.resize(start + HEAD_BYTES, 0);
+        messages.into_iter().for_each(|at| self.append_message(at));
+        entry::append_forgotten(&mut self.assembly.bytes, &mut forgotten);
+        entry::complete_transaction(&mut self.assembly.bytes[start..]);
+        self.note_forgets(&forgotten);
+    }
+
+    fn note_forgets(&mut self, forgotten: &[(SegmentNumber, RecordId)]) {
+        if let Some(segment) = self.segments.find_mut(self.segment) {
+            for of_one in forgotten.chunk_by(|one, next| one.0 == next.0) {
+                segment.forgets.add(of_one[0].0, of_one.len() as u64);
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Where shards and the thread of the log meet. Neither of them ever waits for the other while it holds a lock: batches are
+//! moved, not copied.
+
+use std::mem::take;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stompica_proto::ProtocolError;
+
+use super::batch::Batch;
+use crate::door::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, PoisonError};
+use crate::ids::RecordId;
+use crate::store::{Position, Unreadable};
+
+/// The records that a shard gets at a time.
+const RECORDS: u64 = 256;
+
+/// What shards have handed over.
+#[derive(Debug, Default)]
+pub struct Work {
+    /// What each shard tells, with the shard and its position after that.
+    pub batches: Vec<(usize, Batch, Position)>,
+    /// Messages that are to be read, each with the shard that wants it.
+    pub loads: Vec<(usize, RecordId)>,
+    /// No more will come: the last shard has ended.
+    pub has_ended: bool,
+}
+
+impl Work {
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.batches.is_empty() && self.loads.is_empty() && !self.has_ended
+    }
+}
+
+/// A message that was read: the bytes of its entry.
+pub type Loaded = (RecordId, Result<Vec<u8>, Unreadable>);
+
+/// What the log has for one shard.
+#[derive(Debug, Default)]
+struct Outlet {
+    /// The position up to which everything is safe.
+    safe: AtomicU64,
+    loaded: Mutex<Vec<Loaded>>,
+}
+
+/// The meeting place.
+pub struct Inbox {
+    work: Mutex<Work>,
+    arrived: Condvar,
+    outlets: Vec<Outlet>,
+    /// Why the log has failed.
+    failure: Mutex<Option<ProtocolError>>,
+    has_failed: AtomicU64,
+    is_full: AtomicU64,
+    next_record: AtomicU64,
+    first_record: RecordId,
+    /// Wakes a shard.
+    wake: Box<dyn Fn(usize) + Send + Sync>,
+}
+
+impl std::fmt::Debug for Inbox {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Inbox").field("outlets", &self.outlets).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Inbox {
+    /// A meeting place of so many shards; `next_record`: all records so far are smaller.
+    #[must_use]
+    pub fn new(shards: usize, next_record: RecordId, wake: Box<dyn Fn(usize) + Send + Sync>) -> Arc<Self> {
+        let first_record = next_record.next_multiple_of(RECORDS);
+        Arc::new(Inbox {
+            first_record,
+            work: Mutex::default(),
+            arrived: Condvar::new(),
+            outlets: (0..shards).map(|_| Outlet::default()).collect(),
+            failure: Mutex::default(),
+            has_failed: AtomicU64::new(0),
+            is_full: AtomicU64::new(0),
+            next_record: AtomicU64::new(first_record),
+            wake,
+        })
+    }
+
+    /// Records for a shard that nobody else has.
+    #[must_use]
+    pub fn records(&self) -> std::ops::Range<RecordId> {
+        let first = self.next_record.fetch_add(RECORDS, Ordering::Relaxed);
+        first..first + RECORDS
+    }
+
+    /// The first record of this process.
+    #[must_use]
+    pub fn first_record(&self) -> RecordId {
+        self.first_record
+    }
+
+    /// All records that were given out are smaller.
+    #[must_use]
+    pub fn next_record(&self) -> RecordId {
+        self.next_record.load(Ordering::Relaxed)
+    }
+
+    /// Hands over what a shard has to tell, and what it wants.
+    pub fn post(&self, shard: usize, batch: Batch, position: Position, loads: &mut Vec<RecordId>) {
+        let mut work = lock(&self.work);
+        let was_empty = work.is_empty();
+        if !batch.is_empty() {
+            work.batches.push((shard, batch, position));
+        }
+        work.loads.extend(loads.drain(..).map(|record| (shard, record)));
+        drop(work);
+        if was_empty {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Tells that no more will come.
+    pub fn end(&self) {
+        lock(&self.work).has_ended = true;
+        self.arrived.notify_one();
+    }
+
+    /// Takes everything, after a wait for something of so long at most; without a limit if it is `None`.
+    #[must_use]
+    pub fn take(&self, patience: Option<Duration>) -> Work {
+        let mut work = lock(&self.work);
+        match patience {
+            None => {
+                while work.is_empty() {
+                    work = self.arrived.wait(work).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+            Some(patience) if work.is_empty() && !patience.is_zero() => {
+                work = self.arrived.wait_timeout(work, patience).unwrap_or_else(PoisonError::into_inner).0;
+            }
+            Some(_) => {}
+        }
+        take(&mut *work)
+    }
+
+    /// Tells a shard that everything up to a position is safe.
+    pub fn set_safe(&self, shard: usize, position: Position) {
+        self.outlets[shard].safe.store(position, Ordering::Release);
+        (self.wake)(shard);
+    }
+
+    /// The position of a shard up to which everything is safe.
+    ///
+    /// # Errors
+    /// The log has failed.
+    pub fn safe(&self, shard: usize) -> Result<Position, ProtocolError> {
+        if self.has_failed.load(Ordering::Acquire) != 0
+            && let Some(failure) = lock(&self.failure).clone()
+        {
+            return Err(failure);
+        }
+        Ok(self.outlets[shard].safe.load(Ordering::Acquire))
+    }
+
+    /// Tells all shards that the log has failed for good.
+    pub fn fail(&self, failure: ProtocolError) {
+        lock(&self.failure).get_or_insert(failure);
+        self.has_failed.store(1, Ordering::Release);
+        (0..self.outlets.len()).for_each(|shard| (self.wake)(shard));
+    }
+
+    /// Tells whether there is room for more messages.
+    pub fn set_full(&self, is_full: bool) {
+        self.is_full.store(u64::from(is_full), Ordering::Relaxed);
+    }
+
+    /// Gives a shard a message that it wants.
+    pub fn give(&self, shard: usize, loaded: Loaded) {
+        lock(&self.outlets[shard].loaded).push(loaded);
+        (self.wake)(shard);
+    }
+
+    /// Takes the messages that were read for a shard.
+    #[must_use]
+    pub fn loaded(&self, shard: usize) -> Vec<Loaded> {
+        take(&mut *lock(&self.outlets[shard].loaded))
+    }
+}

@@ -1,0 +1,228 @@
+//! A segment: one file of the log. It begins with a header; entries follow, and then zeros for those to come.
+//!
+//! | offset | bytes | the header |
+//! |---|---|---|
+//! | 0 | 8 | [`MAGIC`] |
+//! | 8 | 4 | the version of the format, [`VERSION`] |
+//! | 12 | 4 | the number of the segment |
+//! | 16 | 8 | all records in earlier segments are smaller than this one |
+//! | 24 | 8 | the number of the first group |
+//! | 32 | 4 | CRC-32C of the bytes before |
+
+use super::entry::SegmentNumber;
+use super::table::Stored;
+use crate::door::DiskFile;
+use crate::ids::RecordId;
+
+/// The first bytes of every segment.
+pub const MAGIC: [u8; 8] = *b"STOMPICA";
+/// The version of the format.
+pub const VERSION: u32 = 1;
+/// The length of the header.
+pub const HEADER_BYTES: u64 = 36;
+/// The end of the names of segments.
+const SUFFIX: &str = ".log";
+
+/// The header of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The number of the segment.
+    pub number: SegmentNumber,
+    /// All records in earlier segments are smaller.
+    pub record: RecordId,
+    /// The number of the first group.
+    pub group: u64,
+}
+
+/// Why a file is no segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadHeader {
+    /// It was created, and a crash came before the header was safe.
+    Unwritten,
+    /// It is damaged, or something else.
+    Damaged,
+    /// It has another version of the format.
+    Version(u32),
+}
+
+impl Header {
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; HEADER_BYTES as usize] {
+        let mut bytes = [0; HEADER_BYTES as usize];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.record.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.group.to_le_bytes());
+        let checksum = crc32c::crc32c(&bytes[..32]);
+        bytes[32..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// The header of a file that begins with these bytes.
+    ///
+    /// # Errors
+    /// See [`BadHeader`].
+    pub fn read(bytes: &[u8]) -> Result<Self, BadHeader> {
+        let is_unwritten = MAGIC.iter().zip(bytes).all(|(magic, byte)| *byte == *magic || *byte == 0);
+        let bad = if is_unwritten { BadHeader::Unwritten } else { BadHeader::Damaged };
+        let Some(bytes) = bytes.first_chunk::<{ HEADER_BYTES as usize }>() else { return Err(bad) };
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        if crc32c::crc32c(&bytes[..32]) != word(32) || bytes[..8] != MAGIC {
+            return Err(bad);
+        }
+        if word(8) != VERSION {
+            return Err(BadHeader::Version(word(8)));
+        }
+        Ok(Header { number: word(12), record: long(16), group: long(24) })
+    }
+}
+
+/// The name of a segment's file.
+#[must_use]
+pub fn name(number: SegmentNumber) -> String {
+    format!("{number:010}{SUFFIX}")
+}
+
+/// The number of the segment in a file of this name; `None`: it is something else.
+#[must_use]
+pub fn number_of(file: &str) -> Option<SegmentNumber> {
+    let number = file.strip_suffix(SUFFIX)?.parse().ok()?;
+    (name(number) == file).then_some(number)
+}
+
+/// A segment, and how much of it is still needed.
+#[derive(Debug)]
+pub struct Segment {
+    /// Its number.
+    pub number: SegmentNumber,
+    /// Its file.
+    pub file: DiskFile,
+    /// Where its entries end.
+    pub end: u64,
+    /// Where its file ends.
+    pub room: u64,
+    /// The number of messages in it that are needed.
+    pub messages: u64,
+    /// Their bytes, approximately.
+    pub bytes: u64,
+    /// The smallest segment whose messages are forgotten here; it is needed as long as one of these segments exists.
+    pub forgets: Forgets,
+    /// Whether a part of it was damaged, so that it has to be replaced.
+    pub is_damaged: bool,
+}
+
+/// Which segments' messages are forgotten in a segment, and how many.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forgets(Vec<(SegmentNumber, u64)>);
+
+impl Forgets {
+    /// Adds messages of a segment.
+    pub fn add(&mut self, segment: SegmentNumber, count: u64) {
+        match self.0.binary_search_by_key(&segment, |(number, _)| *number) {
+            Ok(at) => self.0[at].1 += count,
+            Err(at) => self.0.insert(at, (segment, count)),
+        }
+    }
+
+    /// The messages of a segment no longer have to be forgotten, because it is gone.
+    pub fn remove(&mut self, segment: SegmentNumber) {
+        self.0.retain(|(number, _)| *number != segment);
+    }
+
+    /// The number of messages that have to stay forgotten.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(|(_, count)| count).sum()
+    }
+}
+
+/// The bytes of one forgotten record, approximately.
+const FORGOTTEN_BYTES: u64 = 3;
+
+impl Segment {
+    /// A segment without entries.
+    #[must_use]
+    pub fn new(number: SegmentNumber, file: DiskFile, room: u64) -> Self {
+        Segment {
+            number,
+            file,
+            end: HEADER_BYTES,
+            room,
+            messages: 0,
+            bytes: 0,
+            forgets: Forgets::default(),
+            is_damaged: false,
+        }
+    }
+
+    /// A message in it is needed.
+    pub fn add(&mut self, length: u64) {
+        self.messages += 1;
+        self.bytes += length;
+    }
+
+    /// A message in it is no longer needed.
+    pub fn release(&mut self, stored: Stored) {
+        self.messages = self.messages.saturating_sub(1);
+        self.bytes = if self.messages == 0 { 0 } else { self.bytes.saturating_sub(stored.length) };
+    }
+
+    /// The bytes that would have to be written again if it were removed.
+    #[must_use]
+    pub fn needed_bytes(&self) -> u64 {
+        self.bytes + self.forgets.count() * FORGOTTEN_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: Header = Header { number: 3, record: 1 << 40, group: 99 };
+
+    #[test]
+    fn a_header_is_read_as_it_was_written() {
+        assert_eq!(Header::read(&HEADER.bytes()), Ok(HEADER));
+    }
+
+    #[test]
+    fn other_files_are_told_apart() {
+        for unwritten in [&[0; 100][..], &[0; 10], &[], &HEADER.bytes()[..20]] {
+            assert_eq!(Header::read(unwritten), Err(BadHeader::Unwritten));
+        }
+        assert_eq!(Header::read(b"#!/bin/sh\necho this is no segment of a log\n"), Err(BadHeader::Damaged));
+        let mut newer = HEADER.bytes();
+        newer[8] = 2;
+        let checksum = crc32c::crc32c(&newer[..32]).to_le_bytes();
+        newer[32..].copy_from_slice(&checksum);
+        assert_eq!(Header::read(&newer), Err(BadHeader::Version(2)));
+        for damaged in [0, 20, 34] {
+            let mut bytes = HEADER.bytes();
+            bytes[damaged] ^= 1;
+            assert!(Header::read(&bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_file_has_the_number_of_the_segment() {
+        assert_eq!(name(7), "0000000007.log");
+        assert_eq!(number_of("0000000007.log"), Some(7));
+        for other in ["7.log", "lock", "000000000x.log", "0000000007.log.old", "+000000007.log"] {
+            assert_eq!(number_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_is_forgotten_is_needed_until_its_segment_is_gone() {
+        let mut forgets = Forgets::default();
+        [(2, 10), (1, 5), (2, 1)].into_iter().for_each(|(segment, count)| forgets.add(segment, count));
+        assert_eq!(forgets.count(), 16);
+        forgets.remove(2);
+        assert_eq!(forgets.count(), 5);
+        forgets.remove(1);
+        assert_eq!(forgets, Forgets::default());
+    }
+}
