@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -13,7 +16,7 @@ from stompica.arguments import seconds
 from stompica.diag.api import Diag
 from stompica.diag.records import QUERIES, Stage, plain
 from stompica.diag.remote import DEFAULT_PORT, REMOTE_INTERVAL_MIN_S, connect
-from stompica.diag.watch import INTERVAL_MAX_S
+from stompica.diag.watch import INTERVAL_MAX_S, Watch
 from stompica.tabular import table, text
 
 
@@ -32,10 +35,29 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _watch(diag: Diag, options: argparse.Namespace) -> None:
-    for record in diag.watch(options.query, interval=options.watch):
-        if not options.json:
-            print(f"-- {datetime.now():%H:%M:%S}")
-        _show(options.query, record, options.json)
+    with diag.watch(options.query, interval=options.watch) as watch, _ended_by_ctrl_c(watch):
+        for record in watch:
+            if not options.json:
+                print(f"-- {datetime.now():%H:%M:%S}")
+            _show(options.query, record, options.json)
+
+
+@contextlib.contextmanager
+def _ended_by_ctrl_c(watch: Watch[Any]) -> Iterator[None]:
+    """The first Ctrl-C ends `watch`, a second one raises KeyboardInterrupt.
+
+    An exception in the middle of `threading.Condition.wait` would leave the lock of the watch in an undefined state.
+    """
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        threading.Thread(target=watch.close).start()  # this thread may hold the locks that `close` takes
+
+    former = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 def _parser() -> argparse.ArgumentParser:

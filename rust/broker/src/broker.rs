@@ -325,12 +325,13 @@ fn supervise(shard: Shard, at: usize, shared: &Shared, lifetime: &Lifetime) {
         shared.log.push(Level::Info, text, Vec::new());
     }
     running.failure = running.failure.take().or(failure);
+    let is_last = running.shards == 0;
     lifetime.changed.notify_all();
     drop(running);
     // Queries that it has not read get no answer: the handle learns that by the end of their channels. Those that come
     // from now on find that a shard has ended.
     if !planted_in_loom!("queries-of-ended-kept") {
-        shared.mailboxes[at].take(&mut Vec::new());
+        shared.discard_mail(at, is_last);
     }
 }
 

@@ -16,7 +16,7 @@ pub use crate::message::OwnedMessage;
 pub use crate::queue::home::Home;
 pub use crate::queue::mail::{HomeNote, Note};
 pub use crate::queue::notes::Notes;
-pub use crate::queue::retained::Retained;
+pub use crate::queue::retained::{Retained, RetainedCount};
 pub use crate::queue::stale::{Stale, StaleCounts};
 pub use crate::router::reach::Reach;
 pub use crate::store::Memory;

@@ -122,20 +122,25 @@ impl SteppedBroker {
     }
 
     /// Runs one turn of a shard, unless it has ended.
-    pub fn turn(&mut self, shard: usize) {
-        let thread = &mut self.threads[shard];
+    pub fn turn(&mut self, at: usize) {
+        let thread = &mut self.threads[at];
         let Some(shard) = &mut thread.shard else { return };
         let previous_bytes = held::swap(thread.message_bytes);
         shard.run_turn(&mut self.events);
         self.reclaimed_while_busy |= outside::take_reclaims() > 0 && shard.has_work();
         (thread.slept_at, thread.sleep) = (Instant::now(), shard.sleep());
-        if shard.is_stopped() {
+        let has_ended = shard.is_stopped();
+        if has_ended {
             shard.end();
             thread.shard = None;
+        }
+        thread.message_bytes = held::swap(previous_bytes);
+        if has_ended {
+            let is_last = self.threads.iter().all(|thread| thread.shard.is_none());
+            self.shared.discard_mail(at, is_last);
             // Its thread would count them, and ends. Their connections end with it, or with shards that stop as well.
             _ = requester::take_lost();
         }
-        thread.message_bytes = held::swap(previous_bytes);
     }
 
     /// Sets the limits of the messages that stay loaded at the front of each queue while others are paged out.

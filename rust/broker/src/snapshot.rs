@@ -81,7 +81,7 @@ pub(crate) fn audit<'a>(
     );
     audit.equal("connections of all shards", totals.connections.load(Ordering::Relaxed), audit.connections);
     audit.equal("queues of all shards", totals.queues.load(Ordering::Relaxed), audit.queues);
-    audit.equal("retained messages of all shards", shared.retained.load(Ordering::Relaxed), audit.retained);
+    audit.equal("retained messages of all shards", shared.retained.get(), audit.retained);
     audit.equal("stale messages of all shards", shared.stale.count.load(Ordering::Relaxed), audit.stale);
     audit.conclude(before)
 }

@@ -57,6 +57,8 @@ pub struct OfConnection {
     pub unacked: u64,
     /// All deliveries to its consumers that acknowledge.
     pub delivered: u64,
+    /// The sum of the keys of these consumers: another one means that some have ended or begun.
+    pub consumers: u64,
     /// It waits because of memory: the place of this wait, which no other one has.
     pub wait: Option<(Pause, u64)>,
     /// The frame that it sends may arrive while those of others wait.
@@ -122,7 +124,7 @@ impl Usage {
         let mut usage = Usage {
             held_bytes: totals.memory.load(Ordering::Relaxed),
             connections: totals.connections.load(Ordering::Relaxed),
-            retained: shared.retained.load(Ordering::Relaxed),
+            retained: shared.retained.get(),
             stale: shared.stale.count.load(Ordering::Relaxed),
             ..Usage::default()
         };
@@ -173,6 +175,8 @@ fn add(shard: &Shard, usage: &mut Usage) {
 
 fn of_connection(shard: &Shard, key: ConnKey, conn: &Conn) -> OfConnection {
     let acknowledges = |consumer: &&ConsumerState| consumer.conn == key && consumer.ack != AckMode::Auto;
+    let consumers = || shard.queues.consumers.iter().filter(acknowledges);
+    let key_of = |it: &ConsumerState| u64::from(it.key.generation) << 32 | u64::from(it.key.index);
     let is_watched = |index: &u32| shard.is_watch(*index);
     OfConnection {
         id: conn.id,
@@ -186,7 +190,8 @@ fn of_connection(shard: &Shard, key: ConnKey, conn: &Conn) -> OfConnection {
         input: conn.incomplete_bytes(),
         input_memory: conn.kept_bytes(),
         unacked: conn.pending_writes.as_ref().map_or(0, |writes| writes.unacked as u64),
-        delivered: shard.queues.consumers.iter().filter(acknowledges).map(|it| it.number).sum(),
+        delivered: consumers().map(|it| it.number).sum(),
+        consumers: consumers().map(key_of).fold(0, u64::wrapping_add),
         wait: conn.wait.for_memory(),
         has_turn: shard.connections.unfinished.has_turn(key),
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use loom::thread;
 use stompica_broker::interleaved::{
-    AtomicI64, AtomicUsize, Batch, MemoryGauge, Once, Ordering, OwnedMessage, Retained, ShardId, Stale,
+    AtomicI64, Batch, MemoryGauge, Once, Ordering, OwnedMessage, Retained, RetainedCount, ShardId, Stale,
     StaleCounts, held_bytes,
 };
 use stompica_proto::encode::Message;
@@ -67,7 +67,7 @@ fn a_hint_is_logged_once() {
 
 /// Two homes want the last room for a retained message.
 fn last_room() {
-    let count = Arc::new(AtomicUsize::new(0));
+    let count = Arc::new(RetainedCount::default());
     let reserve = |name: &'static [u8]| {
         let mut retained = Retained::new(Arc::clone(&count));
         thread::spawn(move || {
@@ -82,12 +82,12 @@ fn last_room() {
     let mut reserved = threads.map(|thread| thread.join().expect("it does not panic"));
     reserved.sort_unstable();
     assert_eq!(reserved, [None, Some(true)]);
-    assert_eq!(count.load(Ordering::Relaxed), 1);
+    assert_eq!(count.get(), 1);
 }
 
 /// A home replaces its retained message while another one asks for room.
 fn replacement() {
-    let count = Arc::new(AtomicUsize::new(0));
+    let count = Arc::new(RetainedCount::default());
     let set = |retained: &mut Retained| {
         assert!(retained.reserve_for(b"/t/a", 1).is_some(), "it is the only one");
         retained.set(OwnedMessage::new(&message(b"/t/a", b"x")));
@@ -97,8 +97,8 @@ fn replacement() {
     let thread = thread::spawn(move || assert_eq!(other.reserve_for(b"/t/b", 1), None));
     set(&mut own);
     thread.join().expect("it does not panic");
-    assert_eq!(count.load(Ordering::Relaxed), 1);
-    assert!(own.remove(b"/t/a") && count.load(Ordering::Relaxed) == 0);
+    assert_eq!(count.get(), 1);
+    assert!(own.remove(b"/t/a") && count.get() == 0);
 }
 
 #[test]

@@ -102,6 +102,7 @@ pub const ALL: &[&str] = &[
     "pong-without-payload",
     "pongs-keep-alive",
     "prefetch-plus-one",
+    "private-queue-left-behind",
     "private-queue-outlives-owner",
     "publish-timeout-not-armed",
     "publisher-of-fan-out-left",

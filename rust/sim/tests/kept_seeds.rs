@@ -17,7 +17,7 @@ fn kept_seeds_find_nothing() {
 }
 
 /// Seeds in which the simulator has blamed the broker by mistake.
-const MISTAKES: [(u64, u64, &str); 19] = [
+const MISTAKES: [(u64, u64, &str); 25] = [
     (9_210_134, 2000, "a rogue that read much through a buffer of 64 bytes kept the broker busy"),
     (9_220_971, 2000, "a late NACK of STOMP 1.1 refused the next delivery"),
     (9_227_673, 2000, "a late NACK of STOMP 1.1 began the next delay early"),
@@ -48,6 +48,24 @@ const MISTAKES: [(u64, u64, &str); 19] = [
         2000,
         "where nothing was retained, a SUBSCRIBE awaited no value, and missed one that was set meanwhile",
     ),
+    (13_506_224, 2000, "a late NACK of STOMP 1.1 with requeue:false covered another message"),
+    (
+        13_509_625,
+        2000,
+        "SENDs that went on filled a client that had to acknowledge them, and it missed answers",
+    ),
+    (13_607_474, 2000, "an audit did not know all reasons why a private queue delivers nothing for a while"),
+    (
+        13_702_957,
+        2000,
+        "a value and the same message as a live one were acknowledged in a transaction that ended",
+    ),
+    (
+        13_801_290,
+        2000,
+        "a subscription that ended with a delivery, and another one that got one, looked like one",
+    ),
+    (13_810_695, 2000, "a message of a worker topic failed unread, and its dead-letter queue was full"),
     (14_003_045, 2000, "the store could not read a copy that waited for the end of an initial replay"),
 ];
 

@@ -86,11 +86,16 @@ impl Owners<'_> {
         if let Some(flow) = self.wait_for_mail(key) {
             return Some(flow);
         }
-        let waits = command != Command::Subscribe && self.connections.has_accepted_deferred(key);
-        waits.then(|| {
-            self.connections.park(self.turn, key, Pause::Deferred);
-            Flow::Parked
-        })
+        let mut awaited = None;
+        if command == Command::Subscribe {
+            return None;
+        } else if !self.connections.has_accepted_deferred(key) {
+            // An UNSUBSCRIBE waits for its own subscription only, which is not known yet.
+            let leaves = command == Command::Disconnect;
+            awaited = Some(leaves.then(|| self.delivery().first_owed(key)).flatten()?);
+        }
+        self.connections.park_for(self.turn, key, Pause::Deferred, awaited);
+        Some(Flow::Parked)
     }
 
     /// Handles one frame of a client. Inlined, so that frames that are not observed cost no additional call.
@@ -231,7 +236,7 @@ impl Owners<'_> {
                 let destination =
                     destination.as_deref().map(|name| self.router.translate(name)).transpose()?;
                 let destination = destination.map(Cow::into_owned);
-                self.unsubscribe(key, frame, id.as_deref(), destination.as_deref(), receipt)?;
+                return self.unsubscribe(key, frame, id.as_deref(), destination.as_deref(), receipt);
             }
             Request::Transaction { command, id } => {
                 match command {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::fixture::{Fixture, RECEIPT, bodies, config, fixture, header, refused_frame, with_clients};
 use crate::config::{SlowConsumer, Wildcards};
 use crate::connection::flow::Flow;
+use crate::connection::pausing::Pause;
 use crate::delivery::fixture::{OTHER, OWN};
 use crate::ids::ConnKey;
 use crate::mail::mailbox::Mail;
@@ -256,6 +257,8 @@ fn live_messages_wait_for_the_end_of_the_initial_replay() {
     assert_eq!(newcomer.key, subscription);
     send(&mut fixture, publisher, "/topic/a", "live");
     assert_eq!(fixture.sent_to(key), "");
+    assert_eq!(fixture.send(key, "UNSUBSCRIBE\nid:0\n\n"), Flow::Parked, "it is owed a message");
+    assert_eq!(fixture.conn(key).wait.pause(), Some(Pause::Deferred));
     for shard in [OWN, OTHER] {
         let note = ConsumerNote::ReplayEnd(subscription);
         fixture.owners().delivery().read_consumer_note(shard, note);
@@ -263,6 +266,7 @@ fn live_messages_wait_for_the_end_of_the_initial_replay() {
     fixture.settle();
     let sent = fixture.sent_to(key);
     assert_eq!(bodies(&sent), ["live"]);
+    assert_eq!(fixture.conn(key).wait.pause(), None);
 }
 
 #[test]

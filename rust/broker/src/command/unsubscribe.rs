@@ -5,14 +5,16 @@ use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError};
 
 use super::Owners;
+use crate::connection::flow::Flow;
+use crate::connection::pausing::Pause;
 use crate::ids::ConnKey;
 use crate::message::options::{self, Durable};
 use crate::queue::mail::HomeNote;
 use crate::router::group::SubscriptionIndex;
 
 impl Owners<'_> {
-    /// Removes a subscription by its id, or, in 1.0, by its destination. A durable one is removed permanently if the
-    /// frame names it as such; its name identifies it without the id.
+    /// Removes a subscription by its id, or, in 1.0, by its destination, once it has got what it is owed. A durable one
+    /// is removed permanently if the frame names it as such; its name identifies it without the id.
     pub(super) fn unsubscribe(
         &mut self,
         key: ConnKey,
@@ -20,13 +22,19 @@ impl Owners<'_> {
         id: Option<&[u8]>,
         destination: Option<&[u8]>,
         receipt: Option<&[u8]>,
-    ) -> Result<(), ProtocolError> {
+    ) -> Result<Flow, ProtocolError> {
         let given = id.or(destination);
         let name = given.unwrap_or_default();
         let durable = options::durable_of(frame, Some(name))?;
         let index = given.and_then(|name| {
             self.find_subscription(key, name).or_else(|| self.find_by_destination(key, name))
         });
+        if let Some(index) = index
+            && self.delivery().is_owed(index)
+        {
+            self.connections.park_for(self.turn, key, Pause::Deferred, Some(index));
+            return Ok(Flow::Parked);
+        }
         let held = index.and_then(|index| Some(self.queues.consumers.at(index)?.durable.clone()));
         let asked = match (durable, held) {
             (None, _) => None,
@@ -47,13 +55,13 @@ impl Owners<'_> {
         }
         let Some(name) = asked else {
             self.receipt(key, receipt);
-            return Ok(());
+            return Ok(Flow::Done);
         };
         let home = self.router.home(&name);
         let requester = self.connections.ask(self.turn, key, receipt, home.bit()).requester();
         let offender: Offender = crate::connection::answering::describe(frame);
         self.notes.tell(home, HomeNote::EndDurable(name, requester, Box::new(offender)));
-        Ok(())
+        Ok(Flow::Done)
     }
 
     /// The connection's subscription that holds a durable subscription, by its full name.

@@ -32,7 +32,7 @@ impl Wait {
     pub fn for_memory(&self) -> Option<(pausing::Pause, u64)> {
         use pausing::Pause::{Arriving, Kept, Memory};
         match self.reason {
-            Some(Reason::Room(pause @ (Memory | Kept | Arriving), place)) => Some((pause, place)),
+            Some(Reason::Room(pause @ (Memory | Kept | Arriving), place, _)) => Some((pause, place)),
             _ => None,
         }
     }
@@ -119,7 +119,7 @@ impl Connections {
     }
 
     fn audit_wait(&self, audit: &mut Audit, key: ConnKey, wait: &Wait) {
-        if let Some(Reason::Room(pause, place)) = wait.reason {
+        if let Some(Reason::Room(pause, place, _)) = wait.reason {
             let listed = self.parking.waiting[pause as usize].at(place);
             audit.require(listed == Some(&key), || {
                 format!("{key:?} waits for {pause:?} at the place of {listed:?}")

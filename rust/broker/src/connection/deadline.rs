@@ -161,7 +161,7 @@ impl Conn {
             && self.output.outbox.is_empty()
         {
             Some(Overdue::HeartBeat)
-        } else if has_passed(self.untaken_deadline(config)) {
+        } else if has_passed(self.untaken_deadline(config)) && !self.awaits_output() {
             Some(Overdue::Untaken)
         } else if self.life.ending {
             None
@@ -196,14 +196,25 @@ impl Conn {
         Some(moved_ms.saturating_add(ANSWERS_MS))
     }
 
-    /// The time at which a connection is cut off that does not read its own answers.
+    /// The time at which a connection is cut off that does not read its own answers, or the messages that its next frame
+    /// waits for.
     fn untaken_deadline(&self, config: &Config) -> Option<u64> {
-        let since_ms = self.wait.since_ms().filter(|_| self.wait.pause() == Some(Pause::Answers))?;
+        let since_ms = match self.wait.pause()? {
+            Pause::Answers => self.wait.since_ms()?,
+            Pause::Deferred if self.wait.awaited().is_none() => return None, // it has the deadline of a full outbox
+            Pause::Deferred => self.wait.since_ms()?.max(self.output.stuck_since_ms),
+            _ => return None,
+        };
         let patience_ms = match config.slow_consumer {
             SlowConsumer::Block(patience) => millis(patience),
             _ => PATIENCE_MS,
         };
         Some(self.moved_ms().max(since_ms).saturating_add(patience_ms.min(self.output.patience_ms)))
+    }
+
+    /// Whether its next frame waits for messages that it cannot take yet.
+    fn awaits_output(&self) -> bool {
+        self.wait.pause() == Some(Pause::Deferred) && self.output.outbox.is_empty()
     }
 
     /// The time at which the wait of the next frame times out.
@@ -260,7 +271,9 @@ impl Connections {
     /// The deadline of a connection that is overdue now, unless its peer has taken bytes meanwhile.
     pub fn overdue(&mut self, turn: &Turn, key: ConnKey) -> Option<Overdue> {
         let conn = self.table.get_mut(key).filter(|conn| turn.now_ms >= conn.next_deadline(turn))?;
-        if !conn.output.outbox.is_empty() {
+        if conn.awaits_output() {
+            conn.output.stuck_since_ms = turn.now_ms; // its time begins anew
+        } else if !conn.output.outbox.is_empty() {
             conn.check_socket(turn.now_ms);
             if turn.now_ms < conn.next_deadline(turn) {
                 return None;
@@ -396,6 +409,17 @@ mod tests {
         let arriving = connections.table.get_mut(keys[1]).expect("an open connection");
         arriving.input.arrival.is_incomplete(true, 128 << 10, 700);
         assert_eq!(next(&mut connections, &mut turn, keys[1]), (32_700, Some(Overdue::Frame(32_000))));
+    }
+
+    #[test]
+    fn a_frame_that_waits_for_messages_in_the_outbox_has_the_time_of_a_slow_consumer() {
+        let config =
+            Config { slow_consumer: SlowConsumer::Block(Duration::from_secs(5)), ..Config::default() };
+        let ((mut connections, keys), mut turn) = (connections(1), turn(config));
+        connections.park_for(&mut turn, keys[0], Pause::Deferred, Some(0));
+        assert_eq!(next(&mut connections, &mut turn, keys[0]), (5000, None), "there is nothing to take");
+        connections.control(&mut turn, keys[0], |out| out.push(b'b'));
+        assert_eq!(next(&mut connections, &mut turn, keys[0]), (10_000, Some(Overdue::Untaken)));
     }
 
     #[test]

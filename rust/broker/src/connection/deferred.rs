@@ -119,6 +119,12 @@ impl Deferred {
         (taken, looked_at)
     }
 
+    /// Whether messages of queues wait for this subscription.
+    #[must_use]
+    pub fn has_queued(&self, key: SubscriptionKey) -> bool {
+        self.queued.contains_key(&key)
+    }
+
     /// Removes the messages of topics.
     pub fn take_topics(&mut self) -> Deferred {
         self.accepted = 0;

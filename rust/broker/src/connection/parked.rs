@@ -7,6 +7,7 @@ use super::transaction::Committing;
 use super::{Connections, Effect};
 use crate::door::planted;
 use crate::ids::ConnKey;
+use crate::router::group::SubscriptionIndex;
 use crate::turn::Turn;
 use crate::turn::jobs::Job;
 
@@ -28,8 +29,22 @@ impl Connections {
 
     /// Leaves a connection's next frame and all later frames unread until there is room.
     pub fn park(&mut self, turn: &mut Turn, key: ConnKey, pause: Pause) {
+        self.park_for(turn, key, pause, None);
+    }
+
+    /// Does the same for a frame that waits for one subscription.
+    pub fn park_for(
+        &mut self,
+        turn: &mut Turn,
+        key: ConnKey,
+        pause: Pause,
+        awaited: Option<SubscriptionIndex>,
+    ) {
         if self.parking.hold(&mut self.table, key, pause, turn.now_ms) {
             turn.counters.parked += 1;
+        }
+        if let (Some(conn), Some(awaited)) = (self.table.get_mut(key), awaited) {
+            conn.wait.awaits(awaited);
         }
         if !planted!("publish-timeout-not-armed") {
             self.rearm(turn, key);

@@ -9,12 +9,15 @@
 //! Only [`Parking`] changes what a connection waits for, so that its lists and the connections agree. A retry examines
 //! the waiting frame again; so each kind of room has a list of its own, and a turn retries a limited number.
 
+use std::num::NonZeroU32;
+
 use super::conn::Conns;
 use crate::collections::line::Line;
 use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::router::Holdup;
 use crate::router::fan_out::FanOutKey;
+use crate::router::group::SubscriptionIndex;
 use crate::timer::Since;
 
 /// The room for which a connection's next frame waits.
@@ -36,8 +39,8 @@ pub enum Pause {
     Answers,
     /// Memory is short, and messages of other shards have to be routed before its next frame.
     Mail,
-    /// Messages of topics, whose publishers have their RECEIPT, wait for room in the connection's own outbox; a frame
-    /// that ends subscriptions has to wait until they are written.
+    /// Messages of topics, whose publishers have their RECEIPT, wait for room in the connection's own outbox, or for the
+    /// end of an initial replay; a frame that ends subscriptions has to wait until they are on their way.
     Deferred,
 }
 
@@ -82,8 +85,8 @@ pub enum Question {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// The kind of room, and the place in its list.
-    Room(Pause, u64),
+    /// The kind of room, the place in its list, and, one higher, the index of the subscription that it waits for.
+    Room(Pause, u64, Option<NonZeroU32>),
     Answer(Question),
 }
 
@@ -109,8 +112,24 @@ impl Wait {
     #[must_use]
     pub fn pause(&self) -> Option<Pause> {
         match self.reason {
-            Some(Reason::Room(pause, _)) => Some(pause),
+            Some(Reason::Room(pause, ..)) => Some(pause),
             _ => None,
+        }
+    }
+
+    /// The subscription it waits for, with [`Pause::Deferred`]: that is owed messages in its private queue.
+    #[must_use]
+    pub fn awaited(&self) -> Option<SubscriptionIndex> {
+        match self.reason {
+            Some(Reason::Room(_, _, Some(next))) => Some(next.get() - 1),
+            _ => None,
+        }
+    }
+
+    /// Records that it waits for a subscription.
+    pub fn awaits(&mut self, subscription: SubscriptionIndex) {
+        if let Some(Reason::Room(_, _, awaited)) = &mut self.reason {
+            *awaited = NonZeroU32::new(subscription + 1);
         }
     }
 
@@ -156,17 +175,17 @@ impl Wait {
     #[must_use]
     pub fn describe(&self) -> &'static str {
         match self.reason {
-            Some(Reason::Room(Pause::SlowConsumer, _)) => "a receiver's outbox is full",
-            Some(Reason::Room(Pause::Memory, _)) => "memory_limit is near",
-            Some(Reason::Room(Pause::Kept, _)) => "memory_limit is near, and the message would be kept",
-            Some(Reason::Room(Pause::Arriving, _)) => "unfinished frames take a quarter of memory_limit",
-            Some(Reason::Room(Pause::Mailbox, _)) => "max_input_queue_size is reached",
-            Some(Reason::Room(Pause::LargeFanOut, _)) => {
+            Some(Reason::Room(Pause::SlowConsumer, ..)) => "a receiver's outbox is full",
+            Some(Reason::Room(Pause::Memory, ..)) => "memory_limit is near",
+            Some(Reason::Room(Pause::Kept, ..)) => "memory_limit is near, and the message would be kept",
+            Some(Reason::Room(Pause::Arriving, ..)) => "unfinished frames take a quarter of memory_limit",
+            Some(Reason::Room(Pause::Mailbox, ..)) => "max_input_queue_size is reached",
+            Some(Reason::Room(Pause::LargeFanOut, ..)) => {
                 "messages with very many receivers are still being delivered"
             }
-            Some(Reason::Room(Pause::Answers, _)) => "its own answers fill its outbox",
-            Some(Reason::Room(Pause::Deferred, _)) => "earlier messages fill its outbox",
-            Some(Reason::Room(Pause::Mail, _)) => "memory_limit is near, and earlier messages wait",
+            Some(Reason::Room(Pause::Answers, ..)) => "its own answers fill its outbox",
+            Some(Reason::Room(Pause::Deferred, ..)) => "earlier messages wait for its outbox",
+            Some(Reason::Room(Pause::Mail, ..)) => "memory_limit is near, and earlier messages wait",
             Some(Reason::Answer(Question::Commit(_))) => "a COMMIT waits for the homes of its queues",
             Some(Reason::Answer(Question::FanOut(_))) => {
                 "memory_limit is near; the remaining receivers get its message when there is room"
@@ -200,7 +219,7 @@ impl Parking {
         };
         self.last_place = self.waiting[pause as usize].push_behind(self.last_place, key);
         wait.since_ms = wait.held_since_ms.get_or_set(now_ms);
-        wait.reason = Some(Reason::Room(pause, self.last_place));
+        wait.reason = Some(Reason::Room(pause, self.last_place, None));
         true
     }
 
@@ -224,7 +243,7 @@ impl Parking {
     /// Ends a wait for room. Returns false if the connection does not wait for any.
     pub(super) fn end_wait(&mut self, conns: &mut Conns, key: ConnKey) -> bool {
         let Some(wait) = conns.get_mut(key).map(|conn| &mut conn.wait) else { return false };
-        let Some(Reason::Room(pause, place)) = wait.reason else { return false };
+        let Some(Reason::Room(pause, place, _)) = wait.reason else { return false };
         wait.reason = None;
         self.waiting[pause as usize].leave(place);
         true
@@ -250,7 +269,7 @@ impl Parking {
     /// Whether a connection that waits for room is to retry.
     #[cfg(any(test, simulated))]
     pub(crate) fn retries_soon(&self, wait: &Wait) -> bool {
-        matches!(wait.reason, Some(Reason::Room(pause, place)) if place <= self.retry_through[pause as usize])
+        matches!(wait.reason, Some(Reason::Room(pause, place, _)) if place <= self.retry_through[pause as usize])
     }
 
     /// The number of times that room of this kind was reported.

@@ -1,5 +1,7 @@
 //! Drops or requeues deferred deliveries that were not sent.
 
+use stompica_proto::session::AckMode;
+
 use super::Owners;
 use crate::connection::deferred::{Deferred, Waiting};
 use crate::connection::pausing::Pause;
@@ -8,16 +10,40 @@ use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, ShardId};
 use crate::queue::types::{Delivery, GivenBack};
 use crate::queue::unacked::Origin;
+use crate::router::group::SubscriptionIndex;
 use crate::turn::jobs::Job;
 
 impl Owners<'_> {
-    /// Lets a frame that waits for all deferred deliveries continue if none is left, after some were removed.
+    /// Lets a frame that waits for messages that its connection is owed continue if none is left.
     pub fn resume_after_deferred(&mut self, key: ConnKey) {
-        let waits =
-            self.connections.table.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Deferred));
-        if waits && !self.connections.has_accepted_deferred(key) {
+        let Some(conn) = self.connections.table.get(key) else { return };
+        let waits = conn.wait.pause() == Some(Pause::Deferred);
+        if waits
+            && !self.connections.has_accepted_deferred(key)
+            && !conn.wait.awaited().is_some_and(|awaited| self.is_owed(awaited))
+        {
             self.connections.unpark(self.turn, key);
         }
+    }
+
+    /// Whether a subscription without ACKs has a private queue with messages of its topic, or may get some at the end
+    /// of its initial replay. Their publishers have their RECEIPT, so it gets them before it ends.
+    pub fn is_owed(&self, index: SubscriptionIndex) -> bool {
+        let Some(consumer) = self.queues.consumers.at(index) else { return false };
+        let Some(queue) = consumer.own_queue.filter(|_| consumer.ack == AckMode::Auto) else { return false };
+        let deferred =
+            || self.connections.table.get(consumer.conn).and_then(|conn| conn.output.deferred.as_ref());
+        let is_owed = consumer.initial_replay.is_some()
+            || self.queues.home.queue(queue).is_some_and(|queue| queue.has_pending())
+            || deferred().is_some_and(|deferred| deferred.has_queued(consumer.key));
+        is_owed && !planted!("private-queue-left-behind")
+    }
+
+    /// The first subscription of a connection that is owed messages.
+    pub fn first_owed(&mut self, key: ConnKey) -> Option<SubscriptionIndex> {
+        let conn = self.connections.table.get(key)?;
+        self.turn.budget.visit(conn.subscriptions.len());
+        conn.subscriptions.iter().copied().find(|index| self.is_owed(*index))
     }
 
     /// Drops all deferred deliveries of a connection that ends.

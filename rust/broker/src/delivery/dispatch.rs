@@ -4,6 +4,7 @@
 use std::mem::take;
 
 use super::Owners;
+use crate::connection::pausing::Pause;
 use crate::ids::ShardId;
 use crate::queue::mail::ConsumerNote;
 use crate::queue::types::Effect;
@@ -75,6 +76,11 @@ impl Owners<'_> {
             }
             Effect::CreditReturn(subscriber, messages) if subscriber.shard == own => {
                 self.credit_returned(subscriber.key, messages);
+            }
+            Effect::Unreadable(..) => {
+                // A frame may have waited for this message.
+                self.connections.retry_parked(&[Pause::Deferred]);
+                self.queue().run_effect(effect);
             }
             other => self.queue().run_effect(other),
         }

@@ -4,8 +4,7 @@ use stompica_proto::session::AckMode;
 
 use super::Owners;
 use crate::destination::Kind;
-use crate::ids::ShardId;
-use crate::ids::{Subscriber, SubscriptionKey};
+use crate::ids::{QueueKey, ShardId, Subscriber, SubscriptionKey};
 use crate::message::OwnedMessage;
 use crate::queue::mail::HomeNote;
 use crate::queue::types::Credit;
@@ -57,12 +56,21 @@ impl Owners<'_> {
         self.pull_replay(conn); // another subscription may need the window
         self.queues.home.let_live_pass(queue);
         self.dispatch_at_once(queue);
-        let Place::Topic { filter, .. } = place else { return };
+        if ack == AckMode::Auto {
+            self.leave_own_queue(key, place, queue);
+        }
+        self.resume_after_deferred(conn);
+    }
+
+    /// Removes the private queue of a subscription if nothing waits in it and nothing else needs it.
+    fn leave_own_queue(&mut self, key: SubscriptionKey, place: Place, queue: QueueKey) {
+        let conn = self.router.subscription_mut(key).map(|found| found.conn);
+        let (Place::Topic { filter, .. }, Some(conn)) = (place, conn) else { return };
         let ordinary = self.router.kind(self.router.filter_name(filter)) == Kind::Topic;
         let is_through = self.queues.home.queue(queue).is_some_and(|queue| queue.waiting_bytes() == 0)
             && self.connections.table.get(conn).is_some_and(|conn| conn.output.deferred.is_none())
             && self.deliveries.fan_outs.is_empty(); // fan-outs refer to its group
-        if ack == AckMode::Auto && ordinary && is_through {
+        if ordinary && is_through {
             self.connections.distribute(self.turn);
             self.queues.consumers.remove(key);
             self.router.leave_queue(key);

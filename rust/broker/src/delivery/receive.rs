@@ -230,6 +230,7 @@ impl Owners<'_> {
         if let Some(conn) = self.connections.table.get_mut(key) {
             conn.pending_writes = Some(pending_writes);
         }
+        self.resume_after_deferred(key);
     }
 
     fn report_written(&mut self, note: Option<(SubscriptionKey, ShardId, Progress)>) {

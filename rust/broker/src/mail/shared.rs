@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::door::sync::AtomicUsize;
+use crate::door::sync::Ordering;
 use crate::door::{self, HashState, planted_in_loom};
 use crate::log::LogQueue;
-use crate::mail::mailbox::Mailbox;
+use crate::mail::mailbox::{Mail, Mailbox};
+use crate::queue::retained::RetainedCount;
 use crate::queue::stale::StaleCounts;
 use crate::stats::Published;
 use crate::totals::Totals;
@@ -21,8 +22,8 @@ pub struct Shared {
     pub totals: Arc<Totals>,
     /// Counters of stale messages.
     pub stale: Arc<StaleCounts>,
-    /// The number of retained messages.
-    pub retained: Arc<AtomicUsize>,
+    /// Counts retained messages.
+    pub retained: Arc<RetainedCount>,
     /// Hashes destinations, with the same result on all shards; it determines their homes.
     pub hasher: HashState,
     /// The counters of each shard, published once per turn.
@@ -50,6 +51,19 @@ impl Shared {
             log,
             reclaim,
             clock: Clock::start(),
+        }
+    }
+
+    /// Drops the mail to a shard that has ended. The last one drops all mail: others may have sent mail, a connection among
+    /// it, to shards that had ended.
+    pub fn discard_mail(&self, shard: usize, is_last: bool) {
+        let ended = if is_last { &self.mailboxes[..] } else { &self.mailboxes[shard..=shard] };
+        for mailbox in ended {
+            let mut mails = Vec::new();
+            mailbox.take(&mut mails);
+            let is_counted = |mail: &&Mail| matches!(mail, Mail::Accepted(accepted) if !accepted.refused);
+            let connections = mails.iter().filter(is_counted).count();
+            self.totals.connections.fetch_sub(connections, Ordering::Relaxed);
         }
     }
 

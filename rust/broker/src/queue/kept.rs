@@ -23,7 +23,7 @@ fn too_many_retained(max: usize) -> ProtocolError {
 impl Owners<'_> {
     /// Whether any home may have messages for a new subscription.
     pub(crate) fn may_replay(&self) -> bool {
-        self.turn.config.ttl_ms > 0 || self.queues.stale.is_any_held() || self.queues.retained.count() > 0
+        self.turn.config.ttl_ms > 0 || self.queues.stale.is_any_held() || self.queues.retained.has_been_used()
     }
 
     /// Whether a message to a topic has to be kept at its home until a subscription comes.

@@ -10,12 +10,11 @@ use super::initial_replay::PendingReplay;
 use super::orphans::Orphans;
 use super::prepared::{Prepared, PreparedCommit};
 use super::replays::Replays;
-use super::retained::Retained;
+use super::retained::{Retained, RetainedCount};
 use super::revival::Revival;
 use super::stale::{Stale, StaleCounts};
 use crate::collections::spread::Map;
 use crate::config::Config;
-use crate::door::sync::AtomicUsize;
 use crate::ids::{QueueKey, ShardId, Subscriber};
 use crate::store::Store;
 
@@ -56,7 +55,7 @@ impl Queues {
         config: &Config,
         hasher: crate::door::HashState,
         stale: Arc<StaleCounts>,
-        retained: Arc<AtomicUsize>,
+        retained: Arc<RetainedCount>,
         store: Box<dyn Store>,
     ) -> Self {
         Queues {

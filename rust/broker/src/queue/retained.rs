@@ -4,10 +4,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::replay::{Cursor, Search, Visits};
-use crate::door::sync::{AtomicUsize, Ordering};
+use crate::door::sync::{AtomicBool, AtomicUsize, Ordering};
 use crate::door::{planted, planted_in_loom};
 use crate::message::OwnedMessage;
 use crate::text::Text;
+
+/// The retained messages of all homes.
+#[derive(Debug, Default)]
+pub struct RetainedCount {
+    messages: AtomicUsize,
+    has_been_used: AtomicBool,
+}
+
+impl RetainedCount {
+    /// The number of messages, and of topics for which COMMITs hold room.
+    #[must_use]
+    pub fn get(&self) -> usize {
+        self.messages.load(Ordering::Relaxed)
+    }
+}
 
 /// The retained messages of one home, by destination.
 #[derive(Debug)]
@@ -17,14 +32,14 @@ pub struct Retained {
     /// How many COMMITs hold room for the message of a destination, whether it has one or not: others may remove it
     /// before they set it.
     pub(super) claims: BTreeMap<Text, usize>,
-    /// The number of retained messages in the whole broker, for `max_retained`.
-    count: Arc<AtomicUsize>,
+    /// Those of the whole broker, for `max_retained`.
+    count: Arc<RetainedCount>,
 }
 
 impl Retained {
     /// An empty store; all homes share `count`.
     #[must_use]
-    pub fn new(count: Arc<AtomicUsize>) -> Self {
+    pub fn new(count: Arc<RetainedCount>) -> Self {
         Retained { by_name: BTreeMap::new(), expiring: BTreeSet::new(), claims: BTreeMap::new(), count }
     }
 
@@ -39,7 +54,14 @@ impl Retained {
     /// The number of retained messages of all homes.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
+        self.count.get()
+    }
+
+    /// Whether a message has ever been retained. A value that is set while a SUBSCRIBE is under way reaches it for
+    /// certain if the subscription waits for the homes, so subscriptions do, even while there is no value.
+    #[must_use]
+    pub fn has_been_used(&self) -> bool {
+        self.count.has_been_used.load(Ordering::Relaxed)
     }
 
     /// Whether a destination has a retained message.
@@ -56,11 +78,12 @@ impl Retained {
         }
         if planted_in_loom!("room-checked-before") {
             let fits = self.count() < messages_max;
-            return fits.then(|| self.count.fetch_add(1, Ordering::Relaxed)).map(|_| true);
+            return fits.then(|| self.count.messages.fetch_add(1, Ordering::Relaxed)).map(|_| true);
         }
+        self.count.has_been_used.store(true, Ordering::Relaxed);
         // One step: a count that is taken back would make another home refuse what fits.
         let reserve = |count| (count < messages_max).then_some(count + 1);
-        self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve).ok().map(|_| true)
+        self.count.messages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve).ok().map(|_| true)
     }
 
     /// Holds room for the message of a destination until [`Retained::unclaim`]. Returns false if `messages_max` is reached.
@@ -85,7 +108,7 @@ impl Retained {
     /// Releases the room of a destination that needs it no more.
     fn release_for(&mut self, name: &[u8]) {
         if !self.has(name) && (!self.claims.contains_key(name) || planted!("claimed-room-released")) {
-            self.count.fetch_sub(1, Ordering::Relaxed);
+            self.count.messages.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -93,7 +116,7 @@ impl Retained {
     /// one that it replaces: in between, no other home can take the room.
     pub fn set(&mut self, message: OwnedMessage) {
         if planted_in_loom!("room-given-up-meanwhile") && self.remove(message.destination()) {
-            self.count.fetch_add(1, Ordering::Relaxed);
+            self.count.messages.fetch_add(1, Ordering::Relaxed);
         }
         if self.has(message.destination()) && planted!("value-not-replaced") {
             return;
@@ -188,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_claim_keeps_the_room_of_a_message_that_is_removed_meanwhile() {
-        let count: Arc<AtomicUsize> = Arc::default();
+        let count: Arc<RetainedCount> = Arc::default();
         let [mut own, mut other] = [(); 2].map(|()| Retained::new(Arc::clone(&count)));
         assert!(own.claim(b"/t/a", 1) && own.claim(b"/t/a", 1), "both are for one message");
         own.set(message(b"/t/a", b"1", 0));
@@ -209,10 +232,7 @@ mod tests {
         retained.set(message(b"/t/a", b"1", 5));
         retained.set(message(b"/t/b", b"2", 0));
         retained.set(message(b"/t/a", b"4", 7));
-        assert_eq!(
-            (retained.count.load(Ordering::Relaxed), retained.has(b"/t/a"), retained.has(b"/u")),
-            (2, true, false)
-        );
+        assert_eq!((retained.count(), retained.has(b"/t/a"), retained.has(b"/u")), (2, true, false));
         let found = [b"/t/a", b"/t/b"].map(|name| retained.copy_of(name, 4).expect("it has a value"));
         let seen = found.each_ref().map(|it| (it.message().body, it.message().headers));
         assert_eq!(seen, [(&b"4"[..], &b"retained:true\n"[..]), (b"2", b"retained:true\n")]);

@@ -135,6 +135,12 @@ impl Queue {
         (self.size(), self.pending.bytes() as u64 + self.in_flight_bytes)
     }
 
+    /// Whether messages are pending.
+    #[must_use]
+    pub fn has_pending(&self) -> bool {
+        self.pending.len() > 0
+    }
+
     /// The bytes of pending messages.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {

@@ -2,6 +2,7 @@
 
 use stompica_proto::decode::head_value;
 use stompica_proto::header;
+use stompica_proto::session::AckMode;
 
 use super::Shard;
 use crate::audit::Audit;
@@ -69,10 +70,25 @@ impl Shard {
                 Pause::Arriving => true, // it is polled
                 Pause::Answers => !conn.output.outbox.is_empty() || !conn.answers.is_empty(),
                 Pause::Mail => !self.peers.inbound.is_empty(),
-                Pause::Deferred => conn.has_deferred(),
+                Pause::Deferred => conn.has_deferred() || self.is_fed_soon(conn),
             };
             audit.require(has_reason, || format!("{key:?} waits for {pause:?}, and nothing ends that wait"));
         }
+    }
+
+    /// Whether the private queue of one of a connection's subscriptions waits for its initial replay, or has messages that
+    /// it will deliver. What is in the outbox already ends the wait when it is written.
+    fn is_fed_soon(&self, conn: &Conn) -> bool {
+        let consumers = conn.subscriptions.iter().filter_map(|at| self.queues.consumers.at(*at));
+        consumers.filter(|consumer| consumer.ack == AckMode::Auto).any(|consumer| {
+            let Some(queue) = consumer.own_queue.and_then(|queue| self.queues.home.queue(queue)) else {
+                return false;
+            };
+            consumer.initial_replay.is_some()
+                || (queue.in_flight().0 > 0 && conn.output.outbox.bytes() > 0)
+                || queue.has_pending()
+                || conn.output.deferred.as_ref().is_some_and(|deferred| deferred.has_queued(consumer.key))
+        })
     }
 
     /// Whether somebody may keep the message of a connection's next SEND: it waits for a queue, the private queue of a

@@ -3,10 +3,10 @@
 use super::Shard;
 use crate::connection::conn::Conn;
 use crate::connection::deadline::Overdue;
-use crate::connection::pausing::Question;
+use crate::connection::pausing::{Pause, Question};
 use crate::door::planted;
-use crate::ids::SubscriptionKey;
-use crate::ids::{ConnKey, NOBODY};
+use crate::ids::{ConnKey, NOBODY, QueueKey, SubscriptionKey};
+use crate::queue::QueueKind;
 use crate::queue::consumer_state::Retries;
 use crate::queue::enqueue::{describe, head_of_send};
 use crate::queue::unacked::TakenOnes;
@@ -33,7 +33,7 @@ impl Shard {
             self.turn.budget.visit(1);
             match due {
                 Due::Conn(key) => self.handle_conn_deadline(at_ms, key),
-                Due::Queue(key) => self.queues.home.handle_due(key),
+                Due::Queue(key) => self.handle_queue_deadline(key),
                 Due::Subscription(key) => self.handle_ack_timeout(key),
                 Due::Waiting => self.queue().expire_waiting(),
                 Due::Monitor => self.diag().begin_monitor(),
@@ -41,6 +41,14 @@ impl Shard {
             }
             self.queue().count_visits();
             self.settle();
+        }
+    }
+
+    fn handle_queue_deadline(&mut self, key: QueueKey) {
+        self.queues.home.handle_due(key);
+        if self.queues.home.queue(key).is_some_and(|queue| queue.kind == QueueKind::Private) {
+            // Messages that a frame waited for may have expired.
+            self.connections.retry_parked(&[Pause::Deferred]);
         }
     }
 

@@ -328,10 +328,8 @@ impl Actor<'_> {
             return Some(());
         }
         for (subscription, message, ack_id, delivered) in taken.into_iter().rev() {
-            if let Some(held) = self.client.subscriptions.get_mut(&subscription)
-                && held.unacked.iter().all(|(other, ..)| *other != message)
-            {
-                held.unacked.insert(0, (message, ack_id, delivered)); // its acknowledgement has no effect
+            if let Some(held) = self.client.subscriptions.get_mut(&subscription) {
+                held.hold_again((message, ack_id, delivered)); // its acknowledgement has no effect
             }
         }
         self.write("ABORT", headers, b"", Request::Abort(id));

@@ -71,6 +71,8 @@ pub struct Redelivery {
     open: BTreeMap<(ClientId, TransactionId), Vec<Refused>>,
     /// When a subscription first refused something.
     refusing: BTreeMap<Key, Duration>,
+    /// Those that refused something with `requeue:false`.
+    rejecting: BTreeSet<Key>,
     /// Wrong if the connection turns out to be open in the end.
     suspicions: Vec<(ClientId, String)>,
 }
@@ -90,6 +92,7 @@ impl Redelivery {
             left: BTreeMap::new(),
             open: BTreeMap::new(),
             refusing: BTreeMap::new(),
+            rejecting: BTreeSet::new(),
             suspicions: Vec::new(),
         }
     }
@@ -111,6 +114,9 @@ impl Redelivery {
     fn refuse(&mut self, key: Key, message: MessageId, refusal: Refusal) {
         if !refusal.is_confirmed {
             self.refusing.entry(key).or_insert(refusal.at);
+            if refusal.is_final {
+                self.rejecting.insert(key);
+            }
         }
         let Some(life) = self.lives.get_mut(&message) else { return };
         let mut own = life.deliveries.values_mut().filter(|seen| seen.key == key);
@@ -182,14 +188,27 @@ impl Redelivery {
     fn late_refusal(&self, deliveries: &[(&u64, &Seen)]) -> Option<Duration> {
         let ((_, last), earlier) = deliveries.split_last()?;
         self.timeout.filter(|_| last.version == Version::V11)?;
-        let is_cumulative = self.subscriptions.get(&last.key).is_some_and(|it| it.ack == AckMode::Client);
         let of_message =
             || earlier.iter().filter(|(_, seen)| seen.key == last.key).find_map(|(_, seen)| seen.refusal);
-        let at = match is_cumulative {
+        let at = match self.is_cumulative(last.key) {
             true => self.refusing.get(&last.key).copied(), // it may have named another message
             false => of_message().map(|refusal| refusal.at),
         };
         at.map(|at| at.max(last.encoded_from))
+    }
+
+    fn is_cumulative(&self, key: Key) -> bool {
+        self.subscriptions.get(&key).is_some_and(|it| it.ack == AckMode::Client)
+    }
+
+    /// Whether a NACK with `requeue:false` that was meant for an earlier delivery of another message can have named a
+    /// later one, and with it this message.
+    fn late_rejection(&self, id: MessageId) -> bool {
+        let may_cover = |seen: &Seen| {
+            seen.version == Version::V11 && self.rejecting.contains(&seen.key) && self.is_cumulative(seen.key)
+        };
+        let mut seen = self.lives.get(&id).into_iter().flat_map(|life| life.deliveries.values());
+        self.timeout.is_some() && seen.any(may_cover)
     }
 
     /// A dead letter has arrived.
@@ -204,6 +223,7 @@ impl Redelivery {
         };
         let limit = limit.unwrap_or(self.failures_max);
         let has_timeout = self.timeout.is_some();
+        let may_be_rejected = self.late_rejection(id);
         let Some(life) = self.lives.get_mut(&id) else { return Ok(()) };
         let wrong =
             |what: &str| broken("redelivery", format!("{what} of the dead letter {id}: {delivery:?}"));
@@ -223,7 +243,8 @@ impl Redelivery {
         let has_cause = match reason {
             "expired" => life.message.expires.is_some(),
             "rejected" => {
-                refusals.clone().any(|(_, seen)| seen.refusal.is_some_and(|refusal| refusal.is_final))
+                let is_final = |seen: &Seen| seen.refusal.is_some_and(|refusal| refusal.is_final);
+                may_be_rejected || refusals.clone().any(|(_, seen)| is_final(seen))
             }
             "max-deliveries" => possible >= limit,
             "max-exceptions" => life.message.max_exceptions.is_some_and(|max| possible >= max),

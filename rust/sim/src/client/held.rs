@@ -27,14 +27,25 @@ impl Held {
     /// A delivery was received, whose ACK names `ack_id`.
     pub(super) fn hold(&mut self, delivery: &Delivery, ack_id: String) {
         let is_new_dead_letter = delivery.dead_letter.is_some() && !delivery.redelivered;
-        let is_second_copy = !delivery.redelivered && self.subscription.destination.starts_with(LAST);
-        if is_second_copy {
-            // A value that was set during the SUBSCRIBE comes as such, and as a live message.
+        if !delivery.redelivered && self.may_come_twice() {
+            // It is another copy.
         } else if !is_new_dead_letter || self.dead_letters.insert(delivery.message) {
             // It was taken back, and only its last delivery can be acknowledged.
             self.unacked.retain(|(message, ..)| *message != delivery.message);
         }
         self.unacked.push((delivery.message, ack_id, delivery.written.at));
+    }
+
+    /// A delivery that was acknowledged in a transaction is held as before, unless it was taken back meanwhile.
+    pub fn hold_again(&mut self, delivery: Unacked) {
+        if self.may_come_twice() || self.unacked.iter().all(|(message, ..)| *message != delivery.0) {
+            self.unacked.insert(0, delivery);
+        }
+    }
+
+    /// Whether a value that was set during the SUBSCRIBE comes as such, and as a live message.
+    fn may_come_twice(&self) -> bool {
+        self.subscription.destination.starts_with(LAST)
     }
 }
 
@@ -72,5 +83,8 @@ mod tests {
         held.hold(&Delivery { retained: true, ..live.clone() }, "a".to_owned());
         held.hold(&live, "b".to_owned());
         assert_eq!(held.unacked.len(), 2);
+        let first = held.unacked.remove(0);
+        held.hold_again(first.clone());
+        assert_eq!((held.unacked.len(), &held.unacked[0]), (2, &first));
     }
 }

@@ -232,8 +232,14 @@ impl Client {
         Ok(())
     }
 
-    /// The messages in frames that the broker has written as a whole and the client has not read, once it reads no more.
+    /// Whether messages may wait for its ACKs, or for RECEIPTs that it misses.
     #[must_use]
+    pub fn is_owed(&self) -> bool {
+        self.subscriptions.values().any(|held| held.subscription.ack != AckMode::Auto)
+            || self.first_missing().is_some()
+    }
+
+    /// The messages in frames that the broker has written as a whole and the client has not read, once it reads no more.
     pub fn take_unread(&mut self) -> Vec<(SubscriptionId, MessageId)> {
         let mut unread = self.wire.receive(usize::MAX);
         unread.extend(self.wire.take_lost());

@@ -122,9 +122,11 @@ fn answers_max(config: &Config, was: &OfConnection, traffic: Traffic) -> usize {
     bound
 }
 
-/// Whether a connection had unacknowledged deliveries at each moment of the turn: it had some, and settled none.
+/// Whether a connection had unacknowledged deliveries at each moment of the turn: it had some, and settled none. A
+/// subscription that ends settles them, and takes its count along.
 fn holds_throughout(was: &OfConnection, is: &OfConnection) -> bool {
     was.unacked > 0
+        && is.consumers == was.consumers
         && is.delivered >= was.delivered
         && is.unacked.checked_sub(was.unacked) == is.delivered.checked_sub(was.delivered)
 }

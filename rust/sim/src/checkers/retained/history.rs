@@ -117,6 +117,13 @@ impl History {
         changes.any(|change| change.message == message && change.requested < before)
     }
 
+    /// Whether a value had been set before a moment.
+    pub fn has_set(&self, before: Moment) -> bool {
+        let mut changes = self.topics.values().flatten();
+        let is_there = |change: &Change| change.sets && !change.may_expire;
+        changes.any(|change| is_there(change) && change.confirmed.is_some_and(|confirmed| confirmed < before))
+    }
+
     /// Why a message cannot be the value of a topic at or after a moment.
     pub fn objection(&self, topic: &str, message: MessageId, at: Moment) -> Option<String> {
         let changes = self.topics.get(topic).map_or(&[][..], Vec::as_slice);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use stompica_broker::config::SlowConsumer;
 
 use self::history::{History, Moment};
-use super::{Checker, broken, content, expiry, gaps, identity, matching, transactions};
+use super::{Checker, broken, content, expiry, farewell, gaps, identity, matching, transactions};
 use crate::events::{
     AckMode, ClientId, Delivery, End, Event, MessageId, Request, Subscription, SubscriptionId, Violation,
     is_topic,
@@ -78,8 +78,7 @@ impl Retained {
                 Box::new(expiry::Expiry::new(options)),
                 Box::new(transactions::Transactions::new(options)),
             ],
-            // Not `farewell`: see "Not simulated yet" in docs/simulator.md.
-            live: vec![Box::new(gaps::Gaps::new(options))],
+            live: vec![Box::new(gaps::Gaps::new(options)), Box::new(farewell::Farewell::new(options))],
             keeps: matches!(policy, SlowConsumer::Block(_) | SlowConsumer::Disconnect),
             has_room: options.config.max_retained >= RETAINED_MANY,
             ..Retained::default()
@@ -126,14 +125,15 @@ impl Retained {
     /// Everything is acknowledged: each subscription has got the last values, those that were set after its SUBSCRIBE as such
     /// or as live messages.
     ///
-    /// One that was set before the RECEIPT may be missed if nothing was retained until then: such a SUBSCRIBE awaits no values.
+    /// One that was set before the RECEIPT may be missed if nothing had ever been retained until then: such a SUBSCRIBE awaits
+    /// no values.
     fn expect_rest(&self, rested: Moment, open: &[ClientId]) -> Result<(), Violation> {
         for (key, newcomer) in &self.newcomers {
             let Some(confirmed) = newcomer.confirmed.filter(|_| open.contains(&key.0) && !newcomer.has_ended)
             else {
                 continue;
             };
-            let awaits = self.history.values(newcomer.requested, confirmed).next().is_some();
+            let awaits = self.history.has_set(newcomer.requested);
             let may_be_missed = |value| !awaits && self.history.is_requested(value, confirmed);
             let has = |value| newcomer.values.contains(&value) || newcomer.live.contains(&value);
             self.expect_values(*key, (rested, rested), |value| has(value) || may_be_missed(value))?;

@@ -166,6 +166,7 @@ fn live_messages_are_those_of_any_topic() {
     assert!(found(&[live(&second)]).is_some_and(|text| text.starts_with("gaps")), "one is missed");
     let other = Message { header: "b".to_owned(), ..first.clone() };
     assert!(found(&[live(&other)]).is_some_and(|text| text.starts_with("content")));
+    assert!(found(&done(0, &Request::Unsubscribe(1))).is_some_and(|text| text.starts_with("farewell")));
 }
 
 #[test]
@@ -175,17 +176,19 @@ fn nobody_is_refused_while_there_is_room() {
 }
 
 #[test]
-fn a_value_that_is_set_meanwhile_comes_if_another_one_was_retained() {
+fn a_value_that_is_set_meanwhile_comes_if_another_one_was_retained_before() {
     let first = Message { destination: "/last/1".to_owned(), ..value(1, Retain::Set) };
+    let removal = Message { destination: "/last/1".to_owned(), ..value(3, Retain::Remove) };
     let (second, own) = (value(2, Retain::Set), subscribe(AckMode::Auto));
-    let found = |has_value: bool, rest: &[Event]| {
-        let before = if has_value { done(9, &send(&first)) } else { Vec::new() };
+    let found = |before: &[&Message], rest: &[Event]| {
+        let values: Vec<Event> = (before.len() == 1).then(|| retained(&first)).into_iter().collect();
+        let before: Vec<Event> = before.iter().flat_map(|message| done(9, &send(message))).collect();
         let meanwhile = [vec![requested(0, &own)], done(9, &send(&second))].concat();
-        let values: Vec<Event> = has_value.then(|| retained(&first)).into_iter().collect();
         let end = [Event::Resting(vec![0, 9]), Event::Finished(vec![0, 9])];
         found([before, meanwhile, values, vec![confirmed(0, &own)], rest.to_vec(), end.to_vec()].concat())
     };
-    assert!(found(true, &[]).is_some_and(|text| text.contains("has not got 2")));
-    assert_eq!(found(true, &[live(&second)]), None);
-    assert_eq!(found(false, &[]), None);
+    assert!(found(&[&first], &[]).is_some_and(|text| text.contains("has not got 2")));
+    assert_eq!(found(&[&first], &[live(&second)]), None);
+    assert!(found(&[&first, &removal], &[]).is_some_and(|text| text.contains("has not got 2")));
+    assert_eq!(found(&[], &[]), None);
 }

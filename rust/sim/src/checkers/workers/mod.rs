@@ -56,7 +56,11 @@ impl Workers {
             ],
             keeping: vec![Box::new(loss::Loss::new(options))],
             keeps: options.workers.keeps,
-            consumers: Consumers { rules: options.rules(), ..Consumers::default() },
+            consumers: Consumers {
+                rules: options.rules(),
+                may_fill: options.may_refuse_dead_letters(),
+                ..Consumers::default()
+            },
         }
     }
 }
@@ -101,6 +105,8 @@ impl Checker for Workers {
 #[derive(Debug, Default)]
 struct Consumers {
     rules: Rules,
+    /// Dead-letter queues may be full; then what fails, for want of an ACK in time, is dropped unread.
+    may_fill: bool,
     /// Confirmed subscriptions that have not ended.
     live: BTreeMap<(ClientId, SubscriptionId), String>,
     ended: BTreeSet<(ClientId, SubscriptionId)>,
@@ -132,7 +138,7 @@ impl Consumers {
             Event::Confirmed(_, Request::Send(message)) => _ = self.confirmed.insert(message.id),
             Event::Delivered(_, delivery) => _ = self.received.insert(delivery.message),
             Event::Unread(_, _, message) => _ = self.received.insert(*message),
-            Event::Finished(_) => {
+            Event::Finished(_) if !self.may_fill => {
                 let is_live = |key: &(ClientId, SubscriptionId)| self.live.contains_key(key);
                 let lost = self.due.iter().find(|(id, due)| {
                     self.confirmed.contains(id) && !self.received.contains(id) && due.iter().any(is_live)
