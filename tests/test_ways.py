@@ -78,8 +78,8 @@ OTHER_WAYS = """
     connection/login.rs
     connection/outbox/drop_notice.rs connection/outbox/write_markers.rs connection/parked.rs
     connection/pending_range.rs
-    connection/room.rs connection/websocket.rs delivery/copies.rs delivery/fan_out.rs delivery/full.rs delivery/mod.rs
-    delivery/publish.rs delivery/replay.rs mail/peers.rs proto/heartbeat.rs proto/ws/encode.rs
+    connection/room.rs connection/websocket.rs delivery/copies.rs delivery/deferred.rs delivery/fan_out.rs
+    delivery/full.rs delivery/mod.rs delivery/publish.rs delivery/replay.rs mail/peers.rs proto/heartbeat.rs proto/ws/encode.rs
     queue/dispatch.rs queue/lifetime.rs queue/notes.rs queue/pacing.rs requester.rs router/elsewhere.rs shard/settle.rs
     shard/sockets.rs
 """

@@ -42,6 +42,8 @@ pub struct Incoming {
     newest: u32,
     /// The mailbox has not been checked since this turn began.
     is_late: bool,
+    /// The number of mails that were read, besides questions of the handle whether all work is done.
+    pub read: u64,
 }
 
 impl Incoming {
@@ -61,10 +63,12 @@ impl Incoming {
 
     /// Takes the next item.
     pub fn take_next(&mut self) -> Option<Next> {
-        match self.notes.take() {
-            Some(notes) => Some(Next::Notes(notes)),
-            None => self.mails.pop_front().map(Next::Mail),
-        }
+        let next = match self.notes.take() {
+            Some(notes) => Next::Notes(notes),
+            None => Next::Mail(self.mails.pop_front()?),
+        };
+        self.read += u64::from(!matches!(next, Next::Mail(Mail::Settle(_))));
+        Some(next)
     }
 
     /// Puts partially read notes back.
@@ -163,5 +167,18 @@ mod tests {
         incoming.put_back(notes);
         assert!(matches!(incoming.take_next(), Some(Next::Mail(Mail::Batch(_)))));
         assert!(incoming.take_next().is_none());
+    }
+
+    #[test]
+    fn mail_between_two_questions_whether_all_work_is_done_is_noticed() {
+        let poll = Poll::new().expect("a poll");
+        let mailbox = mailbox(&poll);
+        let mut incoming = Incoming::default();
+        let (reply, _answers) = std::sync::mpsc::channel();
+        let question = || Mail::Settle(reply.clone());
+        mailbox.post(&mut vec![question(), Mail::Queue(ShardId(1), Vec::new()), question()]);
+        incoming.refill(&mailbox, 0);
+        let read = std::iter::from_fn(|| incoming.take_next().map(|_| incoming.read));
+        assert_eq!(read.collect::<Vec<_>>(), [0, 1, 1]);
     }
 }

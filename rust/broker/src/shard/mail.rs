@@ -212,5 +212,6 @@ impl Shard {
             + self.turn.counters.frames_mailed
             + self.turn.counters.bytes_in
             + self.turn.counters.bytes_out
+            + self.peers.incoming.read
     }
 }
