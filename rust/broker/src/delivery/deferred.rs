@@ -26,15 +26,14 @@ impl Owners<'_> {
         }
     }
 
-    /// Whether a subscription without ACKs has a private queue with messages of its topic, or may get some at the end
+    /// Whether a subscription without ACKs has messages of its topic in a private queue, which wait for room or for the end
     /// of its initial replay. Their publishers have their RECEIPT, so it gets them before it ends.
     pub fn is_owed(&self, index: SubscriptionIndex) -> bool {
         let Some(consumer) = self.queues.consumers.at(index) else { return false };
         let Some(queue) = consumer.own_queue.filter(|_| consumer.ack == AckMode::Auto) else { return false };
         let deferred =
             || self.connections.table.get(consumer.conn).and_then(|conn| conn.output.deferred.as_ref());
-        let is_owed = consumer.initial_replay.is_some()
-            || self.queues.home.queue(queue).is_some_and(|queue| queue.has_pending())
+        let is_owed = self.queues.home.queue(queue).is_some_and(|queue| queue.has_pending())
             || deferred().is_some_and(|deferred| deferred.has_queued(consumer.key));
         is_owed && !planted!("private-queue-left-behind")
     }

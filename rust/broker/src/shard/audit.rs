@@ -76,16 +76,15 @@ impl Shard {
         }
     }
 
-    /// Whether the private queue of one of a connection's subscriptions waits for its initial replay, or has messages that
-    /// it will deliver. What is in the outbox already ends the wait when it is written.
+    /// Whether the private queue of one of a connection's subscriptions has messages that it will deliver, after its
+    /// initial replay or when there is room. What is in the outbox already ends the wait when it is written.
     fn is_fed_soon(&self, conn: &Conn) -> bool {
         let consumers = conn.subscriptions.iter().filter_map(|at| self.queues.consumers.at(*at));
         consumers.filter(|consumer| consumer.ack == AckMode::Auto).any(|consumer| {
             let Some(queue) = consumer.own_queue.and_then(|queue| self.queues.home.queue(queue)) else {
                 return false;
             };
-            consumer.initial_replay.is_some()
-                || (queue.in_flight().0 > 0 && conn.output.outbox.bytes() > 0)
+            (queue.in_flight().0 > 0 && conn.output.outbox.bytes() > 0)
                 || queue.has_pending()
                 || conn.output.deferred.as_ref().is_some_and(|deferred| deferred.has_queued(consumer.key))
         })

@@ -349,9 +349,7 @@ fn removing_many_subscriptions_during_their_initial_replay_takes_linear_time() {
     while publisher.read(usize::MAX) {
         broker.run_until_idle();
     }
-    // One without ACKs would not end before its replay.
-    let subscribe =
-        |at| format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{at}\nack:client\nprefetch-count:0\n\n\0");
+    let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{at}\n\n\0");
     send_unread(&mut broker, &mut reader, &(0..COUNT).map(subscribe).collect::<String>(), COUNT);
     broker.run_until_idle();
     unsubscribe_most(&mut broker, &mut reader, COUNT);

@@ -154,7 +154,7 @@ fn a_subscription_gets_its_replay_if_earlier_ones_were_removed_with_their_window
     exchange(&mut broker, &mut publisher);
     let mut client = connect(&mut broker, 0);
     for id in 0..9 {
-        client.send(format!("SUBSCRIBE\nid:{id}\ndestination:{far}\nack:client\n\n\0").as_bytes());
+        client.send(format!("SUBSCRIBE\nid:{id}\ndestination:{far}\n\n\0").as_bytes());
     }
     // The other shard is asked for as many windows as one connection may have, and gets no further turn.
     for shard in [0, 1, 0, 1, 0] {
