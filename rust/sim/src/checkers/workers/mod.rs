@@ -58,7 +58,7 @@ impl Workers {
             keeps: options.workers.keeps,
             consumers: Consumers {
                 rules: options.rules(),
-                may_fill: options.may_refuse_dead_letters(),
+                may_fail_unread: options.config.ack_timeout_ms > 0 && options.may_refuse_dead_letters(),
                 ..Consumers::default()
             },
         }
@@ -105,8 +105,8 @@ impl Checker for Workers {
 #[derive(Debug, Default)]
 struct Consumers {
     rules: Rules,
-    /// Dead-letter queues may be full; then what fails, for want of an ACK in time, is dropped unread.
-    may_fill: bool,
+    /// What fails for want of an ACK in time is dropped unread if its dead-letter queue is full.
+    may_fail_unread: bool,
     /// Confirmed subscriptions that have not ended.
     live: BTreeMap<(ClientId, SubscriptionId), String>,
     ended: BTreeSet<(ClientId, SubscriptionId)>,
@@ -138,7 +138,7 @@ impl Consumers {
             Event::Confirmed(_, Request::Send(message)) => _ = self.confirmed.insert(message.id),
             Event::Delivered(_, delivery) => _ = self.received.insert(delivery.message),
             Event::Unread(_, _, message) => _ = self.received.insert(*message),
-            Event::Finished(_) if !self.may_fill => {
+            Event::Finished(_) if !self.may_fail_unread => {
                 let is_live = |key: &(ClientId, SubscriptionId)| self.live.contains_key(key);
                 let lost = self.due.iter().find(|(id, due)| {
                     self.confirmed.contains(id) && !self.received.contains(id) && due.iter().any(is_live)

@@ -13,6 +13,7 @@ const WORK: &str = "#work/0";
 /// What is found if `TTL` is so long, or (`false`) 0.
 fn found(keeps: bool, events: impl IntoIterator<Item = Event>) -> Option<String> {
     let mut options = Options::new(1, 1);
+    options.config.ack_timeout_ms = 0;
     options.config.prefetch = 10;
     options.workers = Use { percent: 1, keeps, ..Use::default() };
     let mut checker = Workers::new(&options);
