@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.support import frames
@@ -60,6 +62,22 @@ def test_a_subscription_with_the_policy_disconnect_is_cut_off(
         *messages, error = slow.frames_until_closed()
         assert (error.command, error["code"]) == ("ERROR", "E-SLOW-CONSUMER")
         assert [int(message.body[:8]) for message in messages] == list(range(len(messages)))
+
+
+@pytest.mark.parametrize("leave", [frames.unsubscribe, frames.disconnect])
+def test_a_subscription_that_ends_gets_what_waits_for_it_first(
+    client: Clients, shared_broker: StartBroker, topic: str, leave: Callable[..., bytes]
+) -> None:
+    """Its messages wait in a queue of its own, not in the outbox, which holds the credit of one subscription."""
+    broker = shared_broker(outbox_limit="64MiB", slow_consumer="block:60s")
+    slow, publisher = publish_to_both(client(to=broker), broker.port, topic, "drop-newest")
+    with slow, publisher:
+        publisher.send(frames.send(topic, body(COUNT, SIZE), receipt="p"))
+        publisher.expect_receipt("p")
+        slow.send(leave(receipt="r"))
+        for number in range(COUNT + 1):
+            assert int(slow.expect("MESSAGE").body[:8]) == number
+        slow.expect_receipt("r")
 
 
 def test_a_server_that_does_not_block_publishers_refuses_the_policy_block(
