@@ -80,6 +80,19 @@ def test_a_subscription_that_ends_gets_what_waits_for_it_first(
         slow.expect_receipt("r")
 
 
+def test_a_broker_that_drains_sends_what_waits_for_such_a_subscription(
+    client: Clients, start_broker: StartBroker, topic: str
+) -> None:
+    broker = start_broker(outbox_limit="64MiB", slow_consumer="block:60s", drain="60s")
+    slow, publisher = publish_to_both(client(to=broker), broker.port, topic, "drop-newest")
+    with slow, publisher:
+        publisher.send(frames.send(topic, body(COUNT, SIZE), receipt="p"))
+        publisher.expect_receipt("p")
+        broker.terminate()
+        for number in range(COUNT + 1):
+            assert int(slow.expect("MESSAGE").body[:8]) == number
+
+
 def test_a_server_that_does_not_block_publishers_refuses_the_policy_block(
     client: Clients, shared_broker: StartBroker, topic: str
 ) -> None:

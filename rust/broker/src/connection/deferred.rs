@@ -5,14 +5,18 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use stompica_proto::session::AckMode;
+
 use super::conn::Conn;
 use crate::collections::paged_deque::PagedDeque;
-use crate::door::HashMap;
+use crate::door::{HashMap, planted};
 use crate::ids::ShardId;
 use crate::ids::SubscriptionKey;
 use crate::message::chunk::ChunkId;
+use crate::queue::queues::Queues;
 use crate::queue::types::Delivery;
 use crate::router::fan_out::FanOutKey;
+use crate::router::group::SubscriptionIndex;
 
 /// One deferred delivery.
 #[derive(Debug)]
@@ -55,6 +59,16 @@ impl Conn {
     #[must_use]
     pub fn has_deferred(&self) -> bool {
         self.output.deferred.as_ref().is_some_and(|deferred| deferred.has_topics())
+    }
+
+    /// Whether one of its subscriptions, without ACKs, has messages of its topic in a private queue, which wait for room or
+    /// for the end of its initial replay. Their publishers have their RECEIPT, so it gets them before it ends.
+    pub(crate) fn owes(&self, queues: &Queues, index: SubscriptionIndex) -> bool {
+        let Some(consumer) = queues.consumers.at(index) else { return false };
+        let Some(queue) = consumer.own_queue.filter(|_| consumer.ack == AckMode::Auto) else { return false };
+        let is_owed = queues.home.queue(queue).is_some_and(|queue| queue.has_pending())
+            || self.output.deferred.as_ref().is_some_and(|deferred| deferred.has_queued(consumer.key));
+        is_owed && !planted!("private-queue-left-behind")
     }
 }
 

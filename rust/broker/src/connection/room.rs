@@ -59,7 +59,7 @@ pub fn give_drop_notice(conn: &mut Conn, chunks: &mut ChunkPool, chunk: ChunkId,
 
 impl Connections {
     /// Whether messages of topics wait for room in a connection's outbox.
-    #[must_use]
+    #[cfg(test)]
     pub fn has_deferred(&self, key: ConnKey) -> bool {
         self.table.get(key).is_some_and(Conn::has_deferred)
     }

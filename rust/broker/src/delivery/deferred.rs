@@ -1,7 +1,5 @@
 //! Drops or requeues deferred deliveries that were not sent.
 
-use stompica_proto::session::AckMode;
-
 use super::Owners;
 use crate::connection::deferred::{Deferred, Waiting};
 use crate::connection::pausing::Pause;
@@ -26,16 +24,11 @@ impl Owners<'_> {
         }
     }
 
-    /// Whether a subscription without ACKs has messages of its topic in a private queue, which wait for room or for the end
-    /// of its initial replay. Their publishers have their RECEIPT, so it gets them before it ends.
+    /// Whether a subscription is owed messages ([`Conn::owes`]).
     pub fn is_owed(&self, index: SubscriptionIndex) -> bool {
-        let Some(consumer) = self.queues.consumers.at(index) else { return false };
-        let Some(queue) = consumer.own_queue.filter(|_| consumer.ack == AckMode::Auto) else { return false };
-        let deferred =
-            || self.connections.table.get(consumer.conn).and_then(|conn| conn.output.deferred.as_ref());
-        let is_owed = self.queues.home.queue(queue).is_some_and(|queue| queue.has_pending())
-            || deferred().is_some_and(|deferred| deferred.has_queued(consumer.key));
-        is_owed && !planted!("private-queue-left-behind")
+        let consumer = self.queues.consumers.at(index);
+        let conn = consumer.and_then(|consumer| self.connections.table.get(consumer.conn));
+        conn.is_some_and(|conn| conn.owes(self.queues, index))
     }
 
     /// The first subscription of a connection that is owed messages.

@@ -81,12 +81,10 @@ impl Shard {
     fn is_fed_soon(&self, conn: &Conn) -> bool {
         let consumers = conn.subscriptions.iter().filter_map(|at| self.queues.consumers.at(*at));
         consumers.filter(|consumer| consumer.ack == AckMode::Auto).any(|consumer| {
-            let Some(queue) = consumer.own_queue.and_then(|queue| self.queues.home.queue(queue)) else {
-                return false;
-            };
-            (queue.in_flight().0 > 0 && conn.output.outbox.bytes() > 0)
-                || queue.has_pending()
-                || conn.output.deferred.as_ref().is_some_and(|deferred| deferred.has_queued(consumer.key))
+            let queue = consumer.own_queue.and_then(|queue| self.queues.home.queue(queue));
+            let is_written =
+                queue.is_some_and(|queue| queue.in_flight().0 > 0) && conn.output.outbox.bytes() > 0;
+            is_written || conn.owes(&self.queues, consumer.key.index)
         })
     }
 

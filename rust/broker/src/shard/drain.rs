@@ -4,7 +4,7 @@
 //! 2. Once this shard has no work left and no RECEIPT waits for another shard, tell the others that no more messages
 //!    follow.
 //! 3. Once all others have said so and their batches are routed: flush, WebSocket close 1001, linger. A connection
-//!    with deferred messages of topics closes after them.
+//!    for which messages of topics wait closes after them.
 //!
 //! Mail keeps its order, so a shard that has read `Drained` has read every message before it.
 //!
@@ -127,7 +127,7 @@ impl Shard {
 
     /// Closes connections whose next frame waits for room: it may never become free.
     fn close_waiting(&mut self) {
-        let (closed, _) = self.close_those(waits_for_room);
+        let (closed, _) = self.close_those(|_, conn| waits_for_room(conn));
         if closed > 0 {
             self.turn.log(Level::Warn, || {
                 format!("draining: {closed} connections closed with frames that waited for room")
@@ -138,7 +138,7 @@ impl Shard {
     /// Closes open connections, as many as one turn allows; before `last_words_ms`, only those without pending
     /// deliveries.
     fn close_some(&mut self, is_late: bool) {
-        let (_, lossy) = self.close_those(|conn| is_late || !conn.has_deferred());
+        let (_, lossy) = self.close_those(|shard, conn| is_late || !shard.has_undelivered(conn));
         if lossy > 0 {
             self.turn.log(Level::Warn, || {
                 format!("draining: {lossy} connections closed with undelivered messages")
@@ -147,15 +147,17 @@ impl Shard {
     }
 
     /// Returns the number of closed connections, and the number of those that lost pending deliveries.
-    fn close_those(&mut self, chosen: impl Fn(&Conn) -> bool) -> (usize, usize) {
-        let open = self.connections.table.iter().filter(|(_, conn)| conn.life.is_open() && chosen(conn));
+    fn close_those(&mut self, chosen: impl Fn(&Shard, &Conn) -> bool) -> (usize, usize) {
+        let open =
+            self.connections.table.iter().filter(|(_, conn)| conn.life.is_open() && chosen(self, conn));
         let (mut closed, mut lossy, before) = (0, 0, self.turn.budget.visited());
         for key in open.map(|(key, _)| key).collect::<Vec<_>>() {
             if !self.turn.budget.may_end_more(before) {
                 break;
             }
             self.turn.budget.end_connection();
-            lossy += usize::from(self.connections.has_deferred(key));
+            let conn = self.connections.table.get(key);
+            lossy += usize::from(conn.is_some_and(|conn| self.has_undelivered(conn)));
             self.connections.begin_close(&mut self.turn, key, GOING_AWAY, "the broker is shutting down");
             closed += 1;
         }
@@ -167,12 +169,19 @@ impl Shard {
         self.draining.as_ref().is_some_and(|draining| {
             let is_impatient = self.turn.now_ms >= draining.impatient_ms;
             let is_late = self.turn.now_ms >= draining.last_words_ms;
-            let is_chosen = |conn: &Conn| match draining.closing && (is_late || !conn.has_deferred()) {
+            let is_chosen = |conn: &Conn| match draining.closing && (is_late || !self.has_undelivered(conn)) {
                 true => true,
                 false => is_impatient && waits_for_room(conn),
             };
             self.connections.table.iter().any(|(_, conn)| conn.life.is_open() && is_chosen(conn))
         })
+    }
+
+    /// Whether messages of topics wait for room in a connection's outbox, there or in private queues of its subscriptions.
+    /// Only connections with consumers have such queues.
+    fn has_undelivered(&self, conn: &Conn) -> bool {
+        let is_owed = || conn.subscriptions.iter().any(|index| conn.owes(&self.queues, *index));
+        conn.has_deferred() || (conn.pending_writes.is_some() && is_owed())
     }
 
     /// Whether all received frames are handled, and no RECEIPT is pending. Round trips need no check: the shard that
