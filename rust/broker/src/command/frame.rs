@@ -86,14 +86,12 @@ impl Owners<'_> {
         if let Some(flow) = self.wait_for_mail(key) {
             return Some(flow);
         }
-        let mut awaited = None;
-        if command == Command::Subscribe {
-            return None;
-        } else if !self.connections.has_accepted_deferred(key) {
-            // An UNSUBSCRIBE waits for its own subscription only, which is not known yet.
-            let leaves = command == Command::Disconnect;
-            awaited = Some(leaves.then(|| self.delivery().first_owed(key)).flatten()?);
-        }
+        let awaited = match command {
+            Command::Subscribe => return None,
+            _ if self.connections.has_accepted_deferred(key) => None,
+            Command::Disconnect => Some(self.delivery().first_owed(key)?),
+            _ => return None, // an UNSUBSCRIBE waits for its own subscription only, which is not known yet
+        };
         self.connections.park_for(self.turn, key, Pause::Deferred, awaited);
         Some(Flow::Parked)
     }

@@ -18,6 +18,7 @@ use super::deliver::push_numbers;
 use crate::connection::conn::{Conn, Flush};
 use crate::connection::deferred::Waiting;
 use crate::connection::outbox::Kind;
+use crate::connection::pausing::Pause;
 use crate::connection::pending_writes::{PendingWrite, PendingWrites};
 use crate::destination::shown;
 use crate::door::planted;
@@ -229,8 +230,10 @@ impl Owners<'_> {
         self.report_written(note);
         if let Some(conn) = self.connections.table.get_mut(key) {
             conn.pending_writes = Some(pending_writes);
+            if conn.wait.pause() == Some(Pause::Deferred) {
+                self.resume_after_deferred(key);
+            }
         }
-        self.resume_after_deferred(key);
     }
 
     fn report_written(&mut self, note: Option<(SubscriptionKey, ShardId, Progress)>) {
