@@ -15,7 +15,7 @@ use crate::door::planted;
 use crate::message::OwnedMessage;
 use crate::message::options::Retain;
 use crate::queue::consumer_state::ConsumerState;
-use crate::queue::mail::{Placed, TransactionNote};
+use crate::queue::mail::{HomeNote, Placed, TransactionNote};
 use crate::router::fan_out::FanOutKey;
 use crate::router::reach::Reach;
 use crate::turn::jobs::Job;
@@ -149,21 +149,20 @@ impl Owners<'_> {
                     self.queues.home.store.keep(&name, &mut message);
                 }
                 applying.awaits_homes |= reservation.is_none();
-                applying.out[home as usize].1.push_back(Placed { reservation, retain: None, message });
+                applying.out[home as usize].1.push_back(Placed { reservation, message });
             }
             Place::Topic { retained } => {
                 let destination = self.router.destination_of(self.turn, message.destination()).ok()?;
-                if let Some((home, reservation)) = retained.filter(|_| !planted!("value-of-commit-lost")) {
+                let sets = retain == Some(Retain::Set);
+                // In the same turn as the message itself: a SUBSCRIBE gets one of them.
+                if let Some(home) = retained.filter(|_| !planted!("value-of-commit-lost")) {
                     let copy = OwnedMessage::new(&message.message());
-                    let retain = Some(retain == Some(Retain::Set));
-                    applying.awaits_homes = true;
-                    applying.out[home as usize].1.push_back(Placed { reservation, retain, message: copy });
+                    self.notes.tell(applying.out[home as usize].0, HomeNote::Retain(copy, sets, None));
                 }
                 if message.persistent {
                     self.queues.home.store.add_concerned(self.router.reach(destination).remote);
                 }
-                let retained = retain == Some(Retain::Set);
-                return self.delivery().publish_owned(message, destination, destination.home, retained);
+                return self.delivery().publish_owned(message, destination, destination.home, sets);
             }
         }
         None

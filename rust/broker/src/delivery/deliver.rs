@@ -176,8 +176,9 @@ impl Owners<'_> {
                 &all
             }
         };
+        let mut copy = None;
         for group in groups {
-            self.deliver_to_group(message, *group);
+            self.deliver_to_group(message, *group, (reach.groups > 1).then_some(&mut copy));
         }
         if reach.groups > 1 {
             self.deliveries.suffixes.groups = all;
@@ -201,7 +202,13 @@ impl Owners<'_> {
         }
     }
 
-    fn deliver_to_group(&mut self, message: &Message<'_>, index: GroupIndex) {
+    /// `copy`: the message as the queues of several subscriptions hold it; they share its bytes.
+    fn deliver_to_group(
+        &mut self,
+        message: &Message<'_>,
+        index: GroupIndex,
+        copy: Option<&mut Option<OwnedMessage>>,
+    ) {
         let Some(group) = self.router.groups.get(index as usize) else { return };
         if !group.wire_format.takes_from(message.sender) {
             return;
@@ -211,7 +218,7 @@ impl Owners<'_> {
             if !self.routes_to(member) {
                 return;
             }
-            self.deliver_to_target_queue(message, queue, member);
+            self.deliver_to_target_queue(message, queue, member, copy);
         } else if let &[member] = members {
             self.deliver_to_one(message, index, member);
         } else {
@@ -223,8 +230,15 @@ impl Owners<'_> {
 
     /// A separate function, so that the callers need no stack space for an owned message.
     #[inline(never)]
-    fn deliver_to_target_queue(&mut self, message: &Message<'_>, queue: QueueKey, member: Member) {
-        let owned = OwnedMessage::with_options(message, &options::options_in(message.headers));
+    fn deliver_to_target_queue(
+        &mut self,
+        message: &Message<'_>,
+        queue: QueueKey,
+        member: Member,
+        copy: Option<&mut Option<OwnedMessage>>,
+    ) {
+        let own = || OwnedMessage::with_options(message, &options::options_in(message.headers));
+        let owned = copy.map_or_else(own, |copy| copy.get_or_insert_with(own).share());
         self.deliver_to_queue(owned, queue, member);
     }
 

@@ -80,13 +80,11 @@ pub type Reservations = PagedDeque<Reservation>;
 /// the place of each message of a transaction before the transaction is decided, and can write it as one record.
 pub type Places = Box<[u64]>;
 
-/// A message of a transaction for its home.
+/// A message of a transaction to a queue.
 #[derive(Debug)]
 pub struct Placed {
     /// Its index in the list of reservations, if room is reserved for it.
     pub reservation: Option<u32>,
-    /// Whether it sets (`true`) or removes the retained message of a topic.
-    pub retain: Option<bool>,
     /// The message.
     pub message: OwnedMessage,
 }

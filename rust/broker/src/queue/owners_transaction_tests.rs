@@ -40,7 +40,7 @@ fn reserved_places_of_a_transaction_precede_later_messages() {
     world.owners().dispatch_at_once(found);
     assert_eq!(world.local(), ["applied 2"], "nothing after a reserved place is delivered");
     let mut messages = PagedDeque::default();
-    messages.push_back(Placed { reservation: Some(0), retain: None, message: message("/queue/a", "placed") });
+    messages.push_back(Placed { reservation: Some(0), message: message("/queue/a", "placed") });
     world.tell(TransactionNote::Commit(messages, 1, frame(3)));
     world.do_jobs();
     world.owners().dispatch_at_once(found);
@@ -54,7 +54,7 @@ fn messages_of_a_transaction_that_are_placed_count_once() {
     world.do_jobs();
     let mut messages = PagedDeque::default();
     for body in ["1", "2"] {
-        messages.push_back(Placed { reservation: Some(0), retain: None, message: message("/queue/a", body) });
+        messages.push_back(Placed { reservation: Some(0), message: message("/queue/a", body) });
     }
     world.tell(TransactionNote::Commit(messages, 1, frame(2)));
     world.owners().proceed_with_reservation((OWN, 1)); // all are placed, and the rest follows in the next turn
@@ -190,7 +190,7 @@ fn the_asking_shard_can_write_a_transaction_with_all_its_places() {
     let mut messages = PagedDeque::default();
     for (reservation, name) in [(0, "/queue/a"), (0, "/queue/a"), (1, "/queue/b")] {
         let owned = message(name, "placed");
-        messages.push_back(Placed { reservation: Some(reservation), retain: None, message: owned });
+        messages.push_back(Placed { reservation: Some(reservation), message: owned });
     }
     home.owners().read(OTHER, TransactionNote::Commit(messages, 1, frame_of(OTHER, 2)).into());
     home.do_jobs();

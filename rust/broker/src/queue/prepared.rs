@@ -70,7 +70,7 @@ impl Owners<'_> {
 
     /// Adds the messages of a decided transaction at their reserved places. Messages to worker topics, and to temporary
     /// queues that were gone already, have no reserved places and are added at the end. Later notes of the asking shard
-    /// would overtake them, and retained values, too: so the connection's next frame waits for the answer.
+    /// would overtake them, so the connection's next frame waits for the answer.
     pub(super) fn place_prepared(
         &mut self,
         name: Prepared,
@@ -190,15 +190,13 @@ impl Owners<'_> {
         requester: Requester,
     ) -> Step {
         while !self.turn.budget.is_exhausted() {
-            let Some(Placed { reservation, retain, message }) = messages.pop_front() else {
+            let Some(Placed { reservation, message }) = messages.pop_front() else {
                 return Step::Freeing { requester };
             };
             self.turn.budget.visit(PLACE_VISITS);
             let reservation = reservation.and_then(|at| reservations.get_mut(at as usize));
-            match (retain, reservation) {
-                (Some(false), _) => _ = self.queues.retained.remove(message.destination()),
-                (Some(true), _) => self.queues.retained.set(message),
-                (None, Some(Reservation { queue: Some(queue), first, placed, count, bytes, .. })) => {
+            match reservation {
+                Some(Reservation { queue: Some(queue), first, placed, count, bytes, .. }) => {
                     let size = message.size() as u64;
                     (*count, *bytes) = (count.saturating_sub(1), bytes.saturating_sub(size));
                     self.queues.home.fill(*queue, size);
@@ -207,7 +205,7 @@ impl Owners<'_> {
                         *placed += 1;
                     }
                 }
-                (None, _) => self.enqueue_for(message, None),
+                _ => self.enqueue_for(message, None),
             }
         }
         Step::Placing { messages, requester }

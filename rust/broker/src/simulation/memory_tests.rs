@@ -339,3 +339,28 @@ fn a_consumer_that_gets_deliveries_while_its_send_waits_for_memory_goes_on() {
     exchange(&mut broker, &mut consumer);
     assert_eq!(receipts(&consumer), 1, "an ACK may follow its SEND");
 }
+
+#[test]
+fn the_queues_of_subscriptions_to_a_topic_share_the_bytes_of_a_message() {
+    const BYTES: usize = 50_000; // so little that the message is delivered at once
+    let mut broker = broker(Config { writers: 1, heartbeat_ms: (0, 0), ..Config::default() });
+    let [mut reader, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
+    for id in 0..10 {
+        let subscribe =
+            format!("SUBSCRIBE\nid:{id}\ndestination:/topic/a\nack:client\nprefetch-count:1\n\n\0");
+        reader.send(subscribe.as_bytes());
+    }
+    exchange(&mut broker, &mut reader);
+    publisher.send(b"BEGIN\ntransaction:t\n\n\0SEND\ndestination:/topic/a\n\nfirst\0");
+    exchange(&mut broker, &mut publisher);
+    let before = broker.snapshot().held_bytes;
+    let body = "x".repeat(BYTES);
+    for headers in ["", "transaction:t\n"] {
+        publisher.send(format!("SEND\ndestination:/topic/a\n{headers}\n{body}\0").as_bytes());
+        exchange(&mut broker, &mut publisher);
+    }
+    publisher.send(b"COMMIT\ntransaction:t\n\n\0");
+    exchange(&mut broker, &mut publisher);
+    let bytes = usize::try_from(broker.snapshot().held_bytes - before).expect("more than before");
+    assert!((2 * BYTES..3 * BYTES).contains(&bytes), "{bytes} bytes are held for 20 copies of 2 messages");
+}

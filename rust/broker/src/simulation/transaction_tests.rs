@@ -341,3 +341,25 @@ fn a_client_that_ends_behind_a_commit_to_a_worker_topic_gets_its_answers() {
         assert_eq!(broker.audit(), Vec::<String>::new());
     }
 }
+
+#[test]
+fn a_subscription_that_begins_while_a_commit_is_applied_gets_its_value() {
+    for rounds in 0..12 {
+        let mut broker = broker(Config { writers: 3, heartbeat_ms: (0, 0), ..Config::default() });
+        let [mut publisher, mut subscriber] = [0, 2].map(|shard| connect(&mut broker, shard));
+        let names: Vec<String> = names_at_home(&broker, "/topic/", 1).take(2).collect();
+        let [first, name] = &names[..] else { panic!("two names") };
+        publisher.send(format!("SEND\ndestination:{first}\nretain:set\n\nfirst\0").as_bytes());
+        exchange(&mut broker, &mut publisher);
+        let value = format!("SEND\ndestination:{name}\ntransaction:t\nretain:set\n\nvalue\0");
+        let rest = "SEND\ndestination:/topic/a\ntransaction:t\n\nx\0".repeat(20_000);
+        publisher.send(format!("BEGIN\ntransaction:t\n\n\0{value}{rest}").as_bytes());
+        exchange(&mut broker, &mut publisher);
+        publisher.send(b"COMMIT\ntransaction:t\n\n\0");
+        (0..rounds).for_each(|_| broker.round());
+        subscriber.send(format!("SUBSCRIBE\nid:0\ndestination:{name}\n\n\0").as_bytes());
+        exchange(&mut broker, &mut subscriber);
+        let has_it = !subscriber.bodies.is_empty() && subscriber.bodies.iter().all(|body| body == "value");
+        assert!(has_it, "after {rounds} rounds: {:?}", subscriber.bodies);
+    }
+}

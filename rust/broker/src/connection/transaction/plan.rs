@@ -25,8 +25,8 @@ pub enum Place {
     },
     /// All subscriptions of a topic, and maybe its retained message.
     Topic {
-        /// The home of the retained message, and the reservation there.
-        retained: Option<(u32, Option<u32>)>,
+        /// The index of the home of the retained message.
+        retained: Option<u32>,
     },
 }
 
@@ -71,7 +71,10 @@ impl Plan {
     pub fn add_topic(&mut self, home: ShardId, message: &OwnedMessage, retain: Option<Retain>) {
         let retained = retain.map(|retain| {
             let home = self.home(home);
-            (home, (retain == Retain::Set).then(|| self.reservation(home, message, true)))
+            if retain == Retain::Set {
+                self.reservation(home, message, true);
+            }
+            home
         });
         self.places.push_back(Place::Topic { retained });
     }
@@ -200,9 +203,8 @@ mod tests {
         let mut plan = plan();
         plan.add_topic(ShardId(3), &message("/topic/a"), Some(Retain::Set));
         plan.add_topic(ShardId(3), &message("/topic/a"), Some(Retain::Remove));
-        let set = Place::Topic { retained: Some((0, Some(0))) };
-        assert_eq!((plan.next_place(), plan.take_place()), (set, set));
-        assert_eq!(plan.take_place(), Place::Topic { retained: Some((0, None)) });
+        let place = Place::Topic { retained: Some(0) };
+        assert_eq!([plan.next_place(), plan.take_place(), plan.take_place()], [place; 3]);
         let reservations = plan.take_reservations();
         assert!(
             reservations.len() == 1
