@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use stompica_broker::config::SlowConsumer;
 use stompica_broker::simulated::outside::Written;
 
 use crate::beats::Beat;
@@ -63,6 +64,12 @@ pub struct Subscription {
 const COPIED: [&str; 3] = ["topic/", "stale/", "last/"];
 
 impl Subscription {
+    /// Whether messages of topics wait for it in a queue of its own from the beginning, where they may be paged out.
+    #[must_use]
+    pub fn has_own_queue(&self) -> bool {
+        self.ack != AckMode::Auto || self.terms.policy.is_some()
+    }
+
     /// The store from which it takes messages; `None`: it gets copies of its own.
     #[must_use]
     pub fn store(&self) -> Option<Store> {
@@ -108,6 +115,8 @@ pub struct Terms {
     pub max_deliveries: Option<u64>,
     /// `redelivery-delay`.
     pub delay: Option<Duration>,
+    /// `slow-consumer`.
+    pub policy: Option<SlowConsumer>,
 }
 
 /// A message as its publisher sent it.

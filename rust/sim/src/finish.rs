@@ -5,9 +5,9 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
-use stompica_broker::config::SlowConsumer;
 use stompica_broker::simulated::outside;
 
+use crate::checkers::slowness::is_lossy;
 use crate::client::Phase;
 use crate::events::{Event, Violation};
 use crate::store::Disk;
@@ -74,7 +74,8 @@ impl World {
 
     /// Where slow consumers lose messages, a further message to each topic tells them of their loss.
     fn tell_of_gaps(&mut self) -> Result<(), Violation> {
-        if matches!(self.options.config.slow_consumer, SlowConsumer::DropOldest | SlowConsumer::DropNewest) {
+        let options = &self.options;
+        if [options.config.slow_consumer].into_iter().chain(options.policies.asked.clone()).any(is_lossy) {
             self.act_as_each(|actor| actor.send_to_each_topic())?;
             self.come_to_rest()?;
         }

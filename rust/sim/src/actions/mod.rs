@@ -172,7 +172,8 @@ impl Actor<'_> {
             ("ack", ack.name().to_owned()),
         ];
         headers.extend(prefetch.map(|count: u64| ("prefetch-count", count.to_string())));
-        let terms = if ack == AckMode::Auto { Terms::default() } else { self.terms(&mut headers) };
+        let mut terms = if ack == AckMode::Auto { Terms::default() } else { self.terms(&mut headers) };
+        terms.policy = self.policy(&destination, &mut headers);
         let subscription = Subscription { id, destination, ack, prefetch, terms, durable: None };
         self.write("SUBSCRIBE", headers, b"", Request::Subscribe(subscription.clone()));
         self.client.subscriptions.insert(id, crate::client::Held::new(subscription));

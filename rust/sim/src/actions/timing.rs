@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use rand::Rng as _;
 use rand::seq::IndexedRandom as _;
+use stompica_broker::config::SlowConsumer;
 use stompica_broker::simulated::outside;
 
 use super::{Actor, Headers};
-use crate::events::{AckMode, Message, SubscriptionId, Terms, TransactionId};
+use crate::events::{AckMode, Message, SubscriptionId, Terms, TransactionId, is_topic};
 
 /// The time at which simulated runs begin, in milliseconds since 1970.
 fn epoch_ms() -> u64 {
@@ -63,6 +64,17 @@ impl Actor<'_> {
         terms
     }
 
+    /// Draws what a subscription to topics asks for in case that it reads slowly.
+    pub(super) fn policy(&mut self, destination: &str, headers: &mut Headers) -> Option<SlowConsumer> {
+        let percent = self.options.policies.percent;
+        if percent == 0 || !is_topic(destination) || !self.percent(percent) {
+            return None;
+        }
+        let policy = *self.options.policies.asked.choose(self.random)?;
+        headers.push(("slow-consumer", name_of(policy)));
+        Some(policy)
+    }
+
     /// Sometimes the dead-letter queue instead of the queue.
     pub(super) fn maybe_dead_letters(&mut self, destination: String) -> String {
         let name = destination.strip_prefix("/queue/").map(str::to_owned);
@@ -98,6 +110,15 @@ impl Actor<'_> {
             && !self.client.has_committed
             && self.client.version != crate::frames::Version::V11
             && outside::quiet() > delivered + timeout + Duration::from_millis(1)
+    }
+}
+
+fn name_of(policy: SlowConsumer) -> String {
+    match policy {
+        SlowConsumer::Block(time) => format!("block:{}ms", time.as_millis()),
+        SlowConsumer::DropOldest => "drop-oldest".to_owned(),
+        SlowConsumer::DropNewest => "drop-newest".to_owned(),
+        SlowConsumer::Disconnect => "disconnect".to_owned(),
     }
 }
 

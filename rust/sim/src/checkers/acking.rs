@@ -5,9 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use stompica_broker::config::{Compat, SlowConsumer};
+use stompica_broker::config::Compat;
 use stompica_broker::simulated::outside::Written;
 
+use super::slowness::Slowness;
 use super::{Checker, broken};
 use crate::events::{
     AckMode, ClientId, Delivery, Event, Message, MessageId, Request, Subscription, SubscriptionId,
@@ -57,7 +58,7 @@ pub struct Acking {
     /// `ack_timeout`.
     timeout: Option<Duration>,
     /// Messages may be dropped, or dead letters refused.
-    drops: bool,
+    slowness: Slowness,
     refuses: bool,
     sent: BTreeMap<MessageId, Message>,
     subscriptions: BTreeMap<Key, Subscription>,
@@ -79,7 +80,7 @@ impl Acking {
             failures_max: u64::from(config.max_deliveries),
             delay: config.redelivery_delay,
             timeout: (timeout > 0).then(|| Duration::from_millis(timeout)),
-            drops: !matches!(config.slow_consumer, SlowConsumer::Block(_)),
+            slowness: Slowness::new(options),
             refuses: is_bounded || config.compat != Compat::None,
             sent: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
@@ -135,7 +136,10 @@ impl Acking {
             let is_over = last.count >= self.limit(subscription, *message);
             let expires = self.sent.get(message).is_none_or(|message| message.expires.is_some());
             let end = last.refused.map(|at| at + self.delay(subscription, last.count) + PRECISION);
-            !is_over && !expires && !self.drops && end.is_some_and(|end| end < new.written.decided_from)
+            !is_over
+                && !expires
+                && !self.slowness.drops(subscription)
+                && end.is_some_and(|end| end < new.written.decided_from)
         });
         if new.count > 1 || self.timeout.is_some() {
             return None;
@@ -225,6 +229,7 @@ impl Acking {
             }
             Request::Unsubscribe(id) => _ = self.subscriptions.remove(&(client, *id)),
             Request::Send(message) if is_topic(&message.destination) => {
+                self.slowness.send(message);
                 self.sent.insert(message.id, message.clone());
             }
             Request::Ack(id, messages, transaction) => {
@@ -250,7 +255,11 @@ impl Acking {
         for (((client, id), message), last) in &self.last {
             let Some(subscription) = self.subscriptions.get(&(*client, *id)) else { continue };
             let expires = self.sent.get(message).is_none_or(|message| message.expires.is_some());
-            if !open.contains(client) || self.timeout.is_some() || self.drops || expires {
+            if !open.contains(client)
+                || self.timeout.is_some()
+                || self.slowness.drops(subscription)
+                || expires
+            {
                 continue;
             }
             let is_over = last.count >= self.limit(subscription, *message);
@@ -306,6 +315,8 @@ impl Checker for Acking {
 
 #[cfg(test)]
 mod tests {
+    use stompica_broker::config::SlowConsumer;
+
     use super::*;
     use crate::checkers::tests::{delivery, message, sent};
     use crate::events::Terms;

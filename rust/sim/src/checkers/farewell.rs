@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use stompica_broker::config::SlowConsumer;
-
+use super::slowness::Slowness;
 use super::{Checker, broken};
 use crate::events::{
     AckMode, ClientId, Event, Message, MessageId, Request, Subscription, SubscriptionId, TransactionId,
@@ -18,8 +17,7 @@ use crate::patterns::Rules;
 #[derive(Debug)]
 pub struct Farewell {
     rules: Rules,
-    /// Subscriptions may lose messages of topics.
-    drops: bool,
+    slowness: Slowness,
     subscriptions: BTreeMap<(ClientId, SubscriptionId), Subscription>,
     /// Messages to topics that a confirmed subscription has not received; with `true`, they are confirmed.
     due: BTreeMap<(ClientId, SubscriptionId), BTreeMap<MessageId, bool>>,
@@ -41,7 +39,7 @@ impl Farewell {
     pub fn new(options: &Options) -> Self {
         Farewell {
             rules: options.rules(),
-            drops: !matches!(options.config.slow_consumer, SlowConsumer::Block(_)),
+            slowness: Slowness::new(options),
             subscriptions: BTreeMap::new(),
             due: BTreeMap::new(),
             owed: BTreeMap::new(),
@@ -54,7 +52,8 @@ impl Farewell {
     }
 
     fn publish(&mut self, message: &Message) {
-        if !is_topic(&message.destination) || message.expires.is_some() || self.drops {
+        self.slowness.send(message);
+        if !is_topic(&message.destination) || message.expires.is_some() {
             return;
         }
         for (key, subscription) in &self.subscriptions {
@@ -72,12 +71,10 @@ impl Farewell {
     }
 
     fn leave(&mut self, key: (ClientId, SubscriptionId)) {
-        self.subscriptions.remove(&key);
-        let due = self.due.remove(&key).unwrap_or_default();
-        self.owed.insert(
-            key,
-            due.into_iter().filter(|(_, is_confirmed)| *is_confirmed).map(|(id, _)| id).collect(),
-        );
+        let drops = self.subscriptions.remove(&key).is_none_or(|it| self.slowness.drops(&it));
+        let due = self.due.remove(&key).unwrap_or_default().into_iter();
+        let owed = due.filter(|(_, is_confirmed)| *is_confirmed && !drops).map(|(id, _)| id).collect();
+        self.owed.insert(key, owed);
     }
 
     fn leave_all(&mut self, client: ClientId) {
@@ -171,6 +168,15 @@ impl Checker for Farewell {
                     return self.check_void();
                 }
             }
+            // Queues of single subscriptions page messages out; a log line tells of those that are lost then.
+            Event::Damaged(message) => {
+                self.owed.values_mut().for_each(|owed| _ = owed.remove(message));
+                let queues =
+                    self.subscriptions.iter().filter(|(_, subscription)| subscription.has_own_queue());
+                for key in queues.map(|(key, _)| key) {
+                    self.due.get_mut(key).map(|due| due.remove(message));
+                }
+            }
             Event::StoreFailed => self.has_failed = true,
             Event::Released(client) | Event::Ended(client, _) => self.leave_all(*client),
             _ => {}
@@ -181,6 +187,8 @@ impl Checker for Farewell {
 
 #[cfg(test)]
 mod tests {
+    use stompica_broker::config::SlowConsumer;
+
     use super::*;
     use crate::checkers::tests::{delivered, message, sent, subscribed};
 
@@ -203,6 +211,30 @@ mod tests {
             assert_eq!(found(events.iter().cloned().chain([end.clone()])), Some("farewell"));
             assert_eq!(found(events.into_iter().chain([delivered(0, 1, &only, 1), end])), None);
         }
+    }
+
+    #[test]
+    fn a_policy_of_its_own_excuses_only_what_can_be_dropped() {
+        let only = message(1, "/topic/a");
+        let with = |policy: SlowConsumer, outbox_limit: usize| {
+            let mut options = Options::new(1, 1);
+            options.config.slow_consumer = SlowConsumer::Block(Duration::from_secs(1));
+            options.config.outbox_limit = outbox_limit;
+            let mut checker = Farewell::new(&options);
+            let asked = subscribed(0, 1, "/topic/a", 1).map(|event| match event {
+                Event::Confirmed(client, Request::Subscribe(mut it)) => {
+                    it.terms.policy = Some(policy);
+                    Event::Confirmed(client, Request::Subscribe(it))
+                }
+                event => event,
+            });
+            let end =
+                [Event::Requested(0, Request::Unsubscribe(1)), Event::Confirmed(0, Request::Unsubscribe(1))];
+            let mut events = asked.into_iter().chain(sent(9, only.clone())).chain(end);
+            events.any(|event| checker.see(&event, Duration::ZERO).is_err())
+        };
+        assert!(with(SlowConsumer::DropOldest, 1 << 20) && with(SlowConsumer::Disconnect, 600));
+        assert!(!with(SlowConsumer::DropOldest, 600));
     }
 
     #[test]

@@ -4,12 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use stompica_broker::config::SlowConsumer;
-
+use super::slowness::Slowness;
 use super::{Checker, broken};
 use crate::events::{
-    AckMode, ClientId, Delivery, Event, MessageId, Request, Subscription, SubscriptionId, TransactionId,
-    Violation, is_topic,
+    ClientId, Delivery, Event, MessageId, Request, Subscription, SubscriptionId, TransactionId, Violation,
+    is_topic,
 };
 use crate::options::Options;
 use crate::patterns::Rules;
@@ -25,8 +24,7 @@ struct Due {
 #[derive(Debug)]
 pub struct Gaps {
     rules: Rules,
-    /// Slow consumers are disconnected: the ERROR tells them.
-    disconnects: bool,
+    slowness: Slowness,
     /// Confirmed subscriptions to topics, with what is due to each, in the order of publishing.
     due: BTreeMap<(ClientId, SubscriptionId), (Subscription, Vec<Due>)>,
     open: BTreeMap<(ClientId, TransactionId), Vec<(MessageId, String)>>,
@@ -41,7 +39,7 @@ impl Gaps {
     pub fn new(options: &Options) -> Self {
         Gaps {
             rules: options.rules(),
-            disconnects: options.config.slow_consumer == SlowConsumer::Disconnect,
+            slowness: Slowness::new(options),
             due: BTreeMap::new(),
             open: BTreeMap::new(),
             missed: BTreeMap::new(),
@@ -60,7 +58,12 @@ impl Gaps {
     /// Everything that its publisher has sent before a message that has arrived is missed, unless it has arrived, too.
     fn deliver(&mut self, client: ClientId, delivery: &Delivery) -> Result<(), Violation> {
         let told = self.told.get(&client).copied().unwrap_or(0);
-        let Some((_, due)) = self.due.get_mut(&(client, delivery.subscription)) else { return Ok(()) };
+        let Some((subscription, due)) = self.due.get_mut(&(client, delivery.subscription)) else {
+            return Ok(());
+        };
+        if !self.slowness.tells(subscription) {
+            return Ok(()); // the ERROR tells it
+        }
         let Some(at) = due.iter().position(|due| due.message == delivery.message) else { return Ok(()) };
         let publisher = due[at].publisher;
         let missed = self.missed.entry(client).or_default();
@@ -73,7 +76,7 @@ impl Gaps {
             }
             !is_before
         });
-        if missed.len() as u64 > told && !self.disconnects {
+        if missed.len() as u64 > told {
             let text = format!(
                 "client {client} missed {} messages until {}, and was told of {told}: {missed:?}",
                 missed.len(),
@@ -115,7 +118,7 @@ impl Checker for Gaps {
             }
             // Queues of subscriptions that acknowledge page messages out; a log line tells of those that are lost then.
             Event::Damaged(message) => {
-                for (_, due) in self.due.values_mut().filter(|(it, _)| it.ack != AckMode::Auto) {
+                for (_, due) in self.due.values_mut().filter(|(it, _)| it.has_own_queue()) {
                     due.retain(|due| due.message != *message);
                 }
             }
@@ -129,8 +132,11 @@ impl Checker for Gaps {
 
 #[cfg(test)]
 mod tests {
+    use stompica_broker::config::SlowConsumer;
+
     use super::*;
     use crate::checkers::tests::{delivered, message, sent, subscribed};
+    use crate::events::AckMode;
 
     #[test]
     fn what_is_missed_has_to_be_told() {

@@ -5,8 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use stompica_broker::config::SlowConsumer;
-
+use super::slowness::Slowness;
 use super::{Checker, broken};
 use crate::events::{
     AckMode, ClientId, Delivery, Event, Message, MessageId, Request, Subscription, SubscriptionId,
@@ -21,8 +20,7 @@ const PRECISION: Duration = Duration::from_millis(2);
 /// Follows what must arrive.
 #[derive(Debug)]
 pub struct Loss {
-    /// Subscriptions may lose messages of topics.
-    drops: bool,
+    slowness: Slowness,
     rules: Rules,
     /// Dead-letter queues may be full; then what is dead-lettered is dropped.
     may_fill: bool,
@@ -58,7 +56,7 @@ impl Loss {
     #[must_use]
     pub fn new(options: &Options) -> Self {
         Loss {
-            drops: !matches!(options.config.slow_consumer, SlowConsumer::Block(_)),
+            slowness: Slowness::new(options),
             rules: options.rules(),
             may_fill: options.may_refuse_dead_letters(),
             begins_late: options.config.ttl_ms > 0 || options.retained.percent > 0,
@@ -124,11 +122,12 @@ impl Loss {
                     let text = format!("{id} of client {publisher} to {} is lost", message.destination);
                     return broken("loss", text);
                 }
-            } else if !self.drops {
+            } else {
                 for (client, subscription) in self.due.get(id).into_iter().flatten() {
                     let key = (*client, *subscription);
                     let has_it = self.received_by.contains_key(&(*client, *subscription, *id));
-                    if self.subscriptions.contains_key(&key)
+                    let subscription = self.subscriptions.get(&key);
+                    if subscription.is_some_and(|subscription| !self.slowness.drops(subscription))
                         && open.contains(client)
                         && !has_it
                         && !self.may_have_expired(message, key, *publisher)
@@ -168,6 +167,7 @@ impl Loss {
     }
 
     fn send(&mut self, client: ClientId, message: &Message) {
+        self.slowness.send(message);
         self.sent.insert(message.id, (message.clone(), client));
         let is_due =
             |subscription: &Subscription| self.rules.matches(&subscription.destination, &message.destination);
@@ -218,9 +218,10 @@ impl Checker for Loss {
                 self.received.insert(*message);
                 self.settled.insert(*message);
                 // Only copies in the queues of single subscriptions are ever paged out.
-                let keeps = !self.begins_late;
                 if let Some(due) = self.due.get_mut(message) {
-                    due.retain(|subscription| keeps && self.modes.get(subscription) == Some(&AckMode::Auto));
+                    due.retain(|key| {
+                        !self.begins_late && self.subscriptions.get(key).is_none_or(|it| !it.has_own_queue())
+                    });
                 }
             }
             Event::Delivered(client, delivery) => self.deliver(*client, delivery),

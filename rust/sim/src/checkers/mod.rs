@@ -25,6 +25,7 @@ mod queue_order;
 mod redelivery;
 mod retained;
 mod rogues;
+pub mod slowness;
 mod starvation;
 #[cfg(test)]
 pub(crate) mod tests;

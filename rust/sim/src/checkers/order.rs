@@ -1,13 +1,13 @@
 //! Messages of one publisher reach each subscription in their order: those to topics across destinations, those to queues
 //! for each queue. A topic's arrives only once. With ack auto, those to topics reach each connection in their order across
-//! all its subscriptions, except durable ones, which keep messages for later.
+//! all its subscriptions, except those with a queue of their own: durable ones, and those that ask for a policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Checker, broken};
 use crate::events::{
-    AckMode, ClientId, Event, MessageId, Request, SubscriptionId, TransactionId, Violation, is_topic,
+    ClientId, Event, MessageId, Request, SubscriptionId, TransactionId, Violation, is_topic,
 };
 
 /// Follows the order of messages: a transaction's messages are sent with its COMMIT.
@@ -20,7 +20,8 @@ pub struct Order {
     /// The last place that a subscription has received from a publisher to a queue, or to any topic.
     last: BTreeMap<(ClientId, SubscriptionId, ClientId, String), u64>,
     received: BTreeSet<(ClientId, SubscriptionId, MessageId)>,
-    auto: BTreeSet<(ClientId, SubscriptionId)>,
+    /// Those whose messages do not wait in a queue of their own.
+    direct: BTreeSet<(ClientId, SubscriptionId)>,
     /// The last place that a connection has received from a publisher to topics.
     last_of_topics: BTreeMap<(ClientId, ClientId), u64>,
 }
@@ -36,9 +37,9 @@ impl Checker for Order {
     fn see(&mut self, event: &Event, _: Duration) -> Result<(), Violation> {
         match event {
             Event::Requested(client, Request::Subscribe(subscription))
-                if subscription.ack == AckMode::Auto && subscription.durable.is_none() =>
+                if !subscription.has_own_queue() && subscription.durable.is_none() =>
             {
-                self.auto.insert((*client, subscription.id));
+                self.direct.insert((*client, subscription.id));
             }
             Event::Requested(client, Request::Send(message)) => match message.transaction {
                 Some(transaction) => self
@@ -76,7 +77,7 @@ impl Checker for Order {
                         format!("client {client}, subscription {subscription}: {} is late", delivery.message);
                     return broken("order", text);
                 }
-                if is_topic(destination) && self.auto.contains(&(*client, subscription)) {
+                if is_topic(destination) && self.direct.contains(&(*client, subscription)) {
                     let last = self.last_of_topics.insert((*client, *publisher), *place);
                     if last.is_some_and(|last| last > *place) {
                         let text = format!("client {client}: {} to {destination} is late", delivery.message);

@@ -236,6 +236,9 @@ fn only_a_subscription_that_acknowledges_may_lose_what_the_store_cannot_read() {
             Event::Requested(client, Request::Subscribe(it)) => {
                 Event::Requested(client, Request::Subscribe(Subscription { ack, ..it }))
             }
+            Event::Confirmed(client, Request::Subscribe(it)) => {
+                Event::Confirmed(client, Request::Subscribe(Subscription { ack, ..it }))
+            }
             event => event,
         });
         let lost = [Event::Damaged(1), Event::Finished(vec![0])];

@@ -7,7 +7,7 @@ use stompica_broker::simulated::outside;
 
 use super::BUFFER_BYTES;
 use crate::client::{Client, Phase};
-use crate::events::{AckMode, Request, Violation, is_topic};
+use crate::events::{AckMode, Request, Subscription, Violation, is_topic};
 use crate::work::plain;
 use crate::world::World;
 
@@ -29,10 +29,10 @@ pub(super) struct Obstacles {
 }
 
 impl Obstacles {
-    /// Whether the broker may end a client with this ERROR. `acknowledges`: messages for itself may wait for its ACKs.
-    fn allow(self, code: &str, text: &str, acknowledges: bool) -> bool {
+    /// Whether the broker may end a client with this ERROR. `is_limited`: its own subscriptions may be too slow by its request.
+    fn allow(self, code: &str, text: &str, is_limited: bool) -> bool {
         match code {
-            "E-SLOW-CONSUMER" => acknowledges || self.limit < LARGE_MEMORY,
+            "E-SLOW-CONSUMER" => is_limited || self.limit < LARGE_MEMORY,
             // Without a wait, the store has failed, or another check is about it. The text has only the last reason of a
             // wait: SENDs that waited for memory may meet a full mailbox or outbox when all of them go on at once.
             "E-MEMORY" if !text.contains("publish_timeout") || !self.has_memory() => true,
@@ -101,7 +101,7 @@ impl World {
     pub(super) fn check_complaints(&self, before: &[bool], obstacles: Obstacles) -> Result<(), Violation> {
         for (client, had_ended) in self.clients.iter().zip(before) {
             let Some((code, text)) = client.complaint().filter(|_| !had_ended) else { continue };
-            if !obstacles.allow(code, text, acknowledges(client)) {
+            if !obstacles.allow(code, text, acknowledges(client) || disconnects(client)) {
                 let id = client.id;
                 let text =
                     format!("client {id} got {code} when nothing was in its way, {obstacles:?}: {text}");
@@ -134,9 +134,18 @@ impl World {
 
 /// Whether a client acknowledges messages of topics: those that wait for its ACKs count as part of its outbox.
 fn acknowledges(client: &Client) -> bool {
+    subscriptions(client)
+        .any(|it| it.ack != AckMode::Auto && it.durable.is_none() && is_topic(&it.destination))
+}
+
+/// Whether a client has asked to be cut off when messages of a topic fill a queue of its own.
+fn disconnects(client: &Client) -> bool {
+    subscriptions(client).any(|it| it.terms.policy == Some(SlowConsumer::Disconnect))
+}
+
+fn subscriptions(client: &Client) -> impl Iterator<Item = &Subscription> {
     let current = client.subscriptions.values().map(|held| &held.subscription);
-    let mut all = current.chain(client.ended.values().map(|(subscription, _)| subscription));
-    all.any(|it| it.ack != AckMode::Auto && it.durable.is_none() && is_topic(&it.destination))
+    current.chain(client.ended.values().map(|(subscription, _)| subscription))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub mod disturbances;
 mod keeping;
 mod late;
 mod limits;
+mod policies;
 mod pressure;
 mod private;
 mod retained;
@@ -30,6 +31,7 @@ pub use self::acking::Acking;
 pub use self::beats::{Beats, Pulse};
 use self::disturbances::{Disturbance, Disturbances};
 pub use self::keeping::{Dialect, DurableName, Keeping};
+pub use self::policies::Policies;
 pub use self::private::Private;
 pub use self::retained::Retained;
 use self::store::StoreOptions;
@@ -147,6 +149,8 @@ pub struct Options {
     pub beats: Beats,
     /// What brings the broker to its limits.
     pub pressure: Pressure,
+    /// Policies for slow consumers that subscriptions ask for.
+    pub policies: Policies,
     /// Worker topics and stale messages.
     pub workers: Workers,
     /// Retained messages.
@@ -225,6 +229,7 @@ impl Options {
             acking: Acking::draw(seed),
             beats: Beats::default(),
             pressure: Pressure::default(),
+            policies: Policies::default(),
             workers: Workers::default(),
             retained: Retained::default(),
             timing: Timing::default(),
@@ -260,6 +265,7 @@ impl Options {
         workers::draw(self);
         retained::draw(self);
         shortage::draw(self);
+        policies::draw(self);
         beats::draw_more(self);
         self.pause_max = self.pause_max.min(self.store.pause_max());
         self.weights.nack = self.weights.nack.max(self.acking.nack);

@@ -11,9 +11,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use stompica_broker::config::SlowConsumer;
-
 use self::history::{History, Moment};
+use super::slowness::Slowness;
 use super::{Checker, broken, content, expiry, farewell, gaps, identity, matching, transactions};
 use crate::events::{
     AckMode, ClientId, Delivery, End, Event, MessageId, Request, Subscription, SubscriptionId, Violation,
@@ -49,8 +48,7 @@ pub struct Retained {
     /// Checkers of all messages, and those of live ones only.
     all: Vec<Box<dyn Checker>>,
     live: Vec<Box<dyn Checker>>,
-    /// Slow consumers lose no messages.
-    keeps: bool,
+    slowness: Slowness,
     has_room: bool,
     history: History,
     newcomers: BTreeMap<(ClientId, SubscriptionId), Newcomer>,
@@ -67,7 +65,6 @@ impl Retained {
         if options.retained.percent == 0 {
             return Retained::default();
         }
-        let policy = options.config.slow_consumer;
         Retained {
             is_on: true,
             rules: options.rules(),
@@ -79,7 +76,7 @@ impl Retained {
                 Box::new(transactions::Transactions::new(options)),
             ],
             live: vec![Box::new(gaps::Gaps::new(options)), Box::new(farewell::Farewell::new(options))],
-            keeps: matches!(policy, SlowConsumer::Block(_) | SlowConsumer::Disconnect),
+            slowness: Slowness::new(options),
             has_room: options.config.max_retained >= RETAINED_MANY,
             ..Retained::default()
         }
@@ -112,9 +109,10 @@ impl Retained {
         (from, to): (Moment, Moment),
         has: impl Fn(MessageId) -> bool,
     ) -> Result<(), Violation> {
-        let pattern = &self.newcomers[&key].subscription.destination;
+        let subscription = &self.newcomers[&key].subscription;
+        let pattern = &subscription.destination;
         let mut due = self.history.values(from, to).filter(|(topic, _)| self.rules.matches(pattern, topic));
-        match due.find(|(_, value)| self.keeps && !has(*value)) {
+        match due.find(|(_, value)| !self.slowness.drops(subscription) && !has(*value)) {
             Some((topic, value)) => {
                 broken("retained", format!("{key:?} has not got {value}, the value of {topic}"))
             }
@@ -178,6 +176,9 @@ impl Retained {
     }
 
     fn follow(&mut self, event: &Event) -> Result<(), Violation> {
+        if let Event::Requested(_, Request::Send(message)) = event {
+            self.slowness.send(message);
+        }
         let published = self.history.see(event);
         if let Event::Requested(client, _) = event {
             for message in published {
