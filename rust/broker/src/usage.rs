@@ -97,6 +97,8 @@ pub struct Usage {
     pub destinations: usize,
     /// Those of other shards that a shard does not know yet: the mail about them is on the way.
     pub unknown: Vec<usize>,
+    /// How many names each shard has ever learned from others: it may forget one and learn it again in one turn.
+    pub learned: Vec<usize>,
     /// Subscriptions of one connection.
     pub subscriptions: Largest,
     /// Temporary destinations of one connection.
@@ -134,6 +136,7 @@ impl Usage {
         for shard in shards {
             let known = shard.router.known_names().filter(|name| names.contains(name)).count();
             usage.unknown.push(names.len() - known);
+            usage.learned.push(shard.router.learned);
             add(shard, &mut usage);
         }
         usage.each.sort_unstable_by_key(|conn| conn.id);

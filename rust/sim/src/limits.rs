@@ -116,7 +116,9 @@ impl Limits {
         before: &Usage,
         after: &Usage,
     ) -> Result<(), Violation> {
-        let known = config.max_destinations.saturating_add(before.unknown[shard]);
+        // Each name that it did not know at some moment of the turn it has learned since, or does not know now.
+        let unknown = after.unknown[shard] + after.learned[shard] - before.learned[shard];
+        let known = config.max_destinations.saturating_add(unknown);
         let turn_of = |(work, read): (&Work, &usize)| 4 * (work.encoded + read) + SHARD_BYTES;
         let turns: usize = after.work.iter().zip(&self.read).map(turn_of).sum();
         let names = self.destinations * after.work.len() * NAME_BYTES;
@@ -192,6 +194,7 @@ mod tests {
             refused: 1,
             destinations: 1,
             unknown: vec![0; 2],
+            learned: vec![0; 2],
             subscriptions: one.clone(),
             temporary: one.clone(),
             transactions: one.clone(),
@@ -294,9 +297,13 @@ mod tests {
 
     #[test]
     fn a_shard_may_not_know_the_destinations_of_others_yet() {
-        let before = Usage { unknown: vec![1, 0], ..usage() };
-        assert_eq!(found_from(&before, |usage, _| usage.destinations = 2), None);
-        assert!(found_from(&before, |usage, _| usage.destinations = 3).is_some());
+        let added = |unknown, learned, destinations| {
+            found(|usage, _| {
+                (usage.unknown[0], usage.learned[0], usage.destinations) = (unknown, learned, destinations);
+            })
+        };
+        assert_eq!((added(1, 0, 2), added(0, 1, 2)), (None, None));
+        assert!(added(1, 0, 3).is_some() && added(0, 1, 3).is_some());
         let above = Usage { destinations: 5, ..usage() };
         assert_eq!(found_from(&above, |_, _| ()), None, "nothing was added");
     }

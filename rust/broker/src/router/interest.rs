@@ -21,6 +21,10 @@ impl Router {
         // The other shard has parsed the name, so neither step can fail here.
         let Ok(known) = self.find_filter(name) else { return };
         if interested {
+            #[cfg(simulated)]
+            {
+                self.learned += usize::from(known.is_none());
+            }
             let Ok(filter) = known.map_or_else(|| self.add_filter(name), Ok) else { return };
             self.filters[filter as usize].remote |= shard.bit();
         } else if let Some(filter) = known {

@@ -137,6 +137,9 @@ pub struct Router {
     compat: Compat,
     shards: usize,
     entries_max: usize,
+    /// The number of names that were ever learned from other shards.
+    #[cfg(simulated)]
+    pub learned: usize,
 }
 
 impl Router {
@@ -162,6 +165,8 @@ impl Router {
             compat: config.compat,
             shards: config.writers,
             entries_max: config.max_destinations,
+            #[cfg(simulated)]
+            learned: 0,
         }
     }
 
