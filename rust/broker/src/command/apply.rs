@@ -153,7 +153,7 @@ impl Owners<'_> {
             }
             Place::Topic { retained } => {
                 let destination = self.router.destination_of(self.turn, message.destination()).ok()?;
-                let sets = retain == Some(Retain::Set);
+                let sets = retain == Some(Retain::Set) && !message.is_expired(self.turn.now_ms);
                 // In the same turn as the message itself: a SUBSCRIBE gets one of them.
                 if let Some(home) = retained.filter(|_| !planted!("value-of-commit-lost")) {
                     let copy = OwnedMessage::new(&message.message());

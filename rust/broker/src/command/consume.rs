@@ -129,6 +129,7 @@ impl Owners<'_> {
             deliveries_max: options.max_deliveries.unwrap_or(u32::MAX),
             delay_ms: options.redelivery_delay.map_or(0, |delay| delay.as_millis() as u64),
             slow_consumer: None,
+            ends: false,
             armed: false,
             initial_replay: None,
             _weight: Weight::of::<ConsumerState>(),

@@ -30,7 +30,7 @@ impl Owners<'_> {
             self.find_subscription(key, name).or_else(|| self.find_by_destination(key, name))
         });
         if let Some(index) = index
-            && self.delivery().is_owed(index)
+            && self.delivery().is_owed_at_its_end(index)
         {
             self.connections.park_for(self.turn, key, Pause::Deferred, Some(index));
             return Ok(Flow::Parked);

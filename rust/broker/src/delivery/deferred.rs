@@ -31,11 +31,25 @@ impl Owners<'_> {
         conn.is_some_and(|conn| conn.owes(self.queues, index))
     }
 
-    /// The first subscription of a connection that is owed messages.
+    /// The first subscription of a connection that is owed messages; the connection is about to end. What is added to the
+    /// private queues of its subscriptions from now on is not owed to it.
     pub fn first_owed(&mut self, key: ConnKey) -> Option<SubscriptionIndex> {
         let conn = self.connections.table.get(key)?;
         self.turn.budget.visit(conn.subscriptions.len());
-        conn.subscriptions.iter().copied().find(|index| self.is_owed(*index))
+        let first = conn.subscriptions.iter().copied().find(|index| self.is_owed(*index))?;
+        for index in &conn.subscriptions {
+            self.queues.consumers.at_mut(*index).into_iter().for_each(|consumer| consumer.close_queue());
+        }
+        Some(first)
+    }
+
+    /// Does the same for one subscription that is about to end. Returns whether it is owed messages.
+    pub fn is_owed_at_its_end(&mut self, index: SubscriptionIndex) -> bool {
+        let is_owed = self.is_owed(index);
+        if is_owed && let Some(consumer) = self.queues.consumers.at_mut(index) {
+            consumer.close_queue();
+        }
+        is_owed
     }
 
     /// Drops all deferred deliveries of a connection that ends.

@@ -14,6 +14,7 @@
 use std::sync::Arc;
 
 use super::Owners;
+use super::memory::LARGE_OUTBOX;
 use crate::config::SlowConsumer;
 use crate::door::planted;
 use crate::ids::{ConnKey, QueueKey};
@@ -56,26 +57,34 @@ impl Owners<'_> {
             return;
         }
         let waiting = self.queues.home.queue(queue).map_or(0, Queue::waiting_bytes);
-        let limit = self.turn.config.outbox_limit;
-        let own = self.queues.consumers.get(member.subscription).and_then(|consumer| consumer.slow_consumer);
+        let consumer = self.queues.consumers.get(member.subscription);
+        if consumer.is_some_and(|consumer| consumer.ends) {
+            return; // the frame that ends it waits only for what was there
+        }
+        let own = consumer.and_then(|consumer| consumer.slow_consumer);
         let policy = own.unwrap_or(self.turn.config.slow_consumer);
+        let blocks = matches!(policy, SlowConsumer::Block(_));
+        let limit = match self.turn.memory.is_short && !blocks {
+            true => self.turn.config.outbox_limit.min(LARGE_OUTBOX),
+            false => self.turn.config.outbox_limit,
+        };
         let conn = self.connections.table.member_mut(member.conn);
         let key = ConnKey { index: member.conn, generation: conn.life.generation };
         if conn.life.leaving.is_some() {
             return;
         }
         if waiting >= limit {
-            match policy {
-                SlowConsumer::Block(_) => {}
+            let dropped = match policy {
+                SlowConsumer::Block(_) => 0,
                 SlowConsumer::Disconnect => return self.connections.too_slow.push(key),
-                policy => {
-                    conn.output.dropped = conn.output.dropped.saturating_add(1);
-                    self.turn.counters.dropped += 1;
-                    if policy == SlowConsumer::DropNewest {
-                        return;
-                    }
-                    self.queues.home.drop_first(queue);
-                }
+                SlowConsumer::DropNewest => 1,
+                SlowConsumer::DropOldest => self.drop_oldest(queue, limit),
+            };
+            let conn = self.connections.table.member_mut(member.conn);
+            conn.output.dropped = conn.output.dropped.saturating_add(dropped);
+            self.turn.counters.dropped += u64::from(dropped);
+            if policy == SlowConsumer::DropNewest {
+                return;
             }
         }
         self.queues.home.enqueue(queue, message);
@@ -88,9 +97,21 @@ impl Owners<'_> {
         {
             self.connections.newly_full.push(key);
         }
-        if self.turn.memory.is_short {
+        if self.turn.memory.is_short && blocks {
             self.note_growing_queue(member.subscription.index, queue);
         }
+    }
+
+    /// Drops the oldest messages of a queue until it is under its limit. Returns their number.
+    fn drop_oldest(&mut self, queue: QueueKey, limit: usize) -> u32 {
+        let mut dropped = 0;
+        while self.queues.home.queue(queue).is_some_and(|queue| queue.waiting_bytes() >= limit)
+            && self.queues.home.drop_first(queue)
+        {
+            dropped += 1;
+        }
+        self.turn.budget.visit(dropped as usize / 4);
+        dropped
     }
 
     /// Pauses the publishers to this connection's subscriptions, if its outbox is full.
@@ -178,6 +199,10 @@ impl Owners<'_> {
 
     /// Does the same for one subscription.
     pub fn change_full_of(&mut self, subscription: SubscriptionIndex, holdup: Holdup, full: bool) {
+        let consumer = self.queues.consumers.at(subscription);
+        if holdup == Holdup::Outbox && consumer.is_some_and(|consumer| consumer.slow_consumer.is_some()) {
+            return; // its own queue takes its messages, whatever its connection's outbox holds
+        }
         let Some(index) = self.router.subscriptions[subscription as usize].filter_index() else { return };
         let filter = &mut self.router.filters[index as usize];
         let count = match holdup {

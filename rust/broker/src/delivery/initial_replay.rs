@@ -52,11 +52,12 @@ impl Owners<'_> {
         }
         let lent = Credit { messages: 0, bytes: -initial_replay.bytes_granted };
         consumer.initial_replay = None;
+        let needs_queue = ack != AckMode::Auto || consumer.slow_consumer.is_some();
         self.queues.home.add_credit_of(Subscriber { shard: self.turn.id, key }, lent);
         self.pull_replay(conn); // another subscription may need the window
         self.queues.home.let_live_pass(queue);
         self.dispatch_at_once(queue);
-        if ack == AckMode::Auto {
+        if !needs_queue {
             self.leave_own_queue(key, place, queue);
         }
         self.resume_after_deferred(conn);

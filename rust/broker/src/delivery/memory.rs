@@ -22,7 +22,7 @@ const OUTBOX_CHECK_MS: u64 = 100;
 /// The share of `memory_limit` from which the largest outboxes are treated as full, if they have [`LARGE_OUTBOX`].
 const OUTBOX_SHARE: u64 = 8;
 /// The bytes from which an outbox is large while less than 95 % of `memory_limit` is held.
-const LARGE_OUTBOX: usize = 64 << 10;
+pub(super) const LARGE_OUTBOX: usize = 64 << 10;
 /// The share of `memory_limit` that outboxes may take when 95 % of it is held; a part of the last 5 %. Above it fan-outs
 /// wait ([`must_wait_for_memory`]), so the largest outboxes are treated as full, however small they are: else those of
 /// clients that never read would let fan-outs wait for ever.

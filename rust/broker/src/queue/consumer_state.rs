@@ -79,6 +79,8 @@ pub struct ConsumerState {
     pub shared_credit: Option<SharedCredit>,
     /// Its own `slow-consumer`, if that differs from the server's: then it bounds the queue.
     pub slow_consumer: Option<SlowConsumer>,
+    /// A frame that ends it waits for the messages in its private queue, and no more are added.
+    pub ends: bool,
     /// Its own `max-deliveries`.
     pub deliveries_max: u32,
     /// Its own `redelivery-delay`, in milliseconds.
@@ -113,6 +115,13 @@ impl InitialReplay {
     }
 }
 
+impl ConsumerState {
+    /// Adds no more messages to its private queue, if it has one.
+    pub fn close_queue(&mut self) {
+        self.ends = self.own_queue.is_some();
+    }
+}
+
 #[cfg(test)]
 impl ConsumerState {
     /// The consumer of a queue of the first shard, without options of its own.
@@ -136,6 +145,7 @@ impl ConsumerState {
             deliveries_max: u32::MAX,
             delay_ms: 0,
             slow_consumer: None,
+            ends: false,
             armed: false,
             initial_replay: None,
             _weight: Weight::of::<ConsumerState>(),

@@ -52,6 +52,11 @@ impl ConsumerStates {
         self.table.get(index as usize).map(Box::as_ref)
     }
 
+    /// Does the same, to change it.
+    pub fn at_mut(&mut self, index: u32) -> Option<&mut ConsumerState> {
+        self.table.get_mut(index as usize).map(Box::as_mut)
+    }
+
     /// The shared credit of a consumer of the queues of a pattern.
     pub fn shared_credit_mut(&mut self, key: SubscriptionKey) -> Option<&mut SharedCredit> {
         self.get_mut(key)?.shared_credit.as_mut()

@@ -282,12 +282,10 @@ impl Home {
         self.add_credit(progress.consumer, progress.credit);
     }
 
-    /// Drops the next message to be delivered.
-    pub fn drop_first(&mut self, key: QueueKey) {
-        if let Some(queue) = self.queues.get_mut(key) {
-            let dropped = queue.pending.drop_next();
-            dropped.into_iter().for_each(|dropped| self.forget_dropped(dropped));
-        }
+    /// Drops the next message to be delivered. Returns whether there was one.
+    pub fn drop_first(&mut self, key: QueueKey) -> bool {
+        let dropped = self.queues.get_mut(key).and_then(|queue| queue.pending.drop_next());
+        dropped.map(|dropped| self.forget_dropped(dropped)).is_some()
     }
 
     /// Tells the store that a message has ended.

@@ -73,4 +73,9 @@ impl Queues {
             counted: 0,
         }
     }
+
+    /// Whether new subscriptions still wait for stale and retained messages of this home.
+    pub fn has_replays(&self) -> bool {
+        !self.replays.all.is_empty() || !self.pending_replays.is_empty()
+    }
 }

@@ -120,7 +120,9 @@ impl Shard {
             self.close_some(is_late);
         }
         // Messages may have expired, or been returned, since this shard announced that it has no work left.
-        if complete && self.connections.table.is_empty() && self.queues.home.store.is_settled() {
+        let is_done = self.connections.table.is_empty() && self.queues.home.store.is_settled();
+        // A connection of another shard may still ask this home for the rest of its initial replay.
+        if complete && is_done && (is_late || !self.queues.has_replays()) {
             self.stopped = true;
         }
     }
@@ -178,10 +180,8 @@ impl Shard {
     }
 
     /// Whether messages of topics wait for room in a connection's outbox, there or in private queues of its subscriptions.
-    /// Only connections with consumers have such queues.
     fn has_undelivered(&self, conn: &Conn) -> bool {
-        let is_owed = || conn.subscriptions.iter().any(|index| conn.owes(&self.queues, *index));
-        conn.has_deferred() || (conn.pending_writes.is_some() && is_owed())
+        conn.has_deferred() || conn.subscriptions.iter().any(|index| conn.owes(&self.queues, *index))
     }
 
     /// Whether all received frames are handled, and no RECEIPT is pending. Round trips need no check: the shard that

@@ -27,6 +27,8 @@ mod diag_tests;
 #[cfg(test)]
 mod disconnect_tests;
 #[cfg(test)]
+mod ending_tests;
+#[cfg(test)]
 mod fairness_tests;
 #[cfg(test)]
 mod fan_out_tests;
@@ -40,6 +42,8 @@ mod large_fan_out_tests;
 mod memory_tests;
 #[cfg(test)]
 mod outbox_tests;
+#[cfg(test)]
+mod own_policy_tests;
 #[cfg(test)]
 mod paging_tests;
 #[cfg(test)]

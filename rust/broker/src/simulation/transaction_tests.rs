@@ -363,3 +363,19 @@ fn a_subscription_that_begins_while_a_commit_is_applied_gets_its_value() {
         assert!(has_it, "after {rounds} rounds: {:?}", subscriber.bodies);
     }
 }
+
+#[test]
+fn an_expired_value_of_a_commit_is_counted_once_and_removes_the_old_one() {
+    let mut broker = broker(Config { writers: 1, heartbeat_ms: (0, 0), ..Config::default() });
+    let mut publisher = connect(&mut broker, 0);
+    publisher.send(b"SEND\ndestination:/topic/a\nretain:set\n\nold\0BEGIN\ntransaction:t\n\n\0");
+    publisher.send(b"SEND\ndestination:/topic/a\nretain:set\ntransaction:t\nttl:100\n\nnew\0");
+    exchange(&mut broker, &mut publisher);
+    broker.advance_ms(200);
+    publisher.send(b"COMMIT\ntransaction:t\n\n\0");
+    exchange(&mut broker, &mut publisher);
+    broker.advance_ms(200);
+    broker.run_until_idle();
+    let expired = broker.threads[0].shard.turn.counters.expired;
+    assert_eq!((expired, broker.shared.retained.get()), (1, 0));
+}

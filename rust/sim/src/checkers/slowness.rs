@@ -7,6 +7,8 @@ use crate::options::Options;
 
 /// More than the headers of a message take, in bytes.
 const HEADERS_BYTES: u64 = 600;
+/// No run fills a good part of so much memory.
+const LARGE_MEMORY: u64 = 64 << 20;
 
 /// The policies of the broker and of its subscriptions.
 #[derive(Debug, Default)]
@@ -24,10 +26,13 @@ impl Slowness {
     #[must_use]
     pub fn new(options: &Options) -> Self {
         let config = &options.config;
+        // While memory is short, less counts as full.
+        let is_small = config.memory_limit < LARGE_MEMORY;
+        let limit = if is_small { config.outbox_limit.min(64 << 10) } else { config.outbox_limit };
         Slowness {
             drops: is_lossy(config.slow_consumer),
             disconnects: config.slow_consumer == SlowConsumer::Disconnect,
-            outbox_limit: config.outbox_limit as u64,
+            outbox_limit: limit as u64,
             sent_bytes: 0,
         }
     }
