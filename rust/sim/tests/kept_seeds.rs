@@ -17,7 +17,7 @@ fn kept_seeds_find_nothing() {
 }
 
 /// Seeds in which the simulator has blamed the broker by mistake.
-const MISTAKES: [(u64, u64, &str); 25] = [
+const MISTAKES: [(u64, u64, &str); 26] = [
     (9_210_134, 2000, "a rogue that read much through a buffer of 64 bytes kept the broker busy"),
     (9_220_971, 2000, "a late NACK of STOMP 1.1 refused the next delivery"),
     (9_227_673, 2000, "a late NACK of STOMP 1.1 began the next delay early"),
@@ -67,6 +67,11 @@ const MISTAKES: [(u64, u64, &str); 25] = [
     ),
     (13_810_695, 2000, "a message of a worker topic failed unread, and its dead-letter queue was full"),
     (14_003_045, 2000, "the store could not read a copy that waited for the end of an initial replay"),
+    (
+        17_029_189,
+        1634,
+        "a shard forgot a name and learned it again in one turn, and did not count it meanwhile",
+    ),
 ];
 
 #[test]

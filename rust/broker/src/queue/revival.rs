@@ -3,7 +3,10 @@
 //! The messages are delivered name by name. Each keeps its arrival number in the queue, and the queue of a name
 //! delivers no message that is newer than its oldest stale one ([`Owners::hold_behind_stale`]). So each name keeps its
 //! order while some of its messages are stale and others are in the queue, even if consumers come and go. The RECEIPT
-//! of the consumer follows all of them.
+//! of the consumer follows all of them. A consumer whose messages would need more queues than `max_destinations` is refused.
+
+use stompica_proto::ProtocolError;
+use stompica_proto::encode::Offender;
 
 use super::Owners;
 use super::replay::{Search, Visits};
@@ -73,6 +76,7 @@ impl Owners<'_> {
         let prefix_len = pattern.as_ref().map_or(name.len(), |_| literal_len(&name));
         let search = Search::new(&name[..prefix_len], pattern.is_some());
         let mut is_over = !self.queues.home.has_consumer(revival.subscriber);
+        let mut outcome = Ok(());
         while !is_over && !visits.is_exhausted() {
             let router = &*self.router;
             let matches = |other: &[u8]| {
@@ -80,7 +84,10 @@ impl Owners<'_> {
                     && pattern.as_ref().is_some_and(|pattern| pattern.matches(other))
             };
             match self.queues.stale.next_behind(&search, &mut revival.place, matches, &mut visits) {
-                Some(arrival) => self.deliver_stale(arrival),
+                Some(arrival) => {
+                    outcome = self.deliver_stale(arrival);
+                    is_over = outcome.is_err();
+                }
                 None => is_over = !visits.is_exhausted(),
             }
             if self.turn.budget.is_half_spent() || self.notes.local_len() >= DELIVERIES_MAX {
@@ -89,21 +96,29 @@ impl Owners<'_> {
         }
         self.turn.budget.visit(visits.count);
         if is_over {
-            self.notes.answer(revival.requester, Ok(()));
+            let outcome = outcome.map_err(|error| (error, Offender::default()));
+            self.notes.answer(revival.requester, outcome);
         } else {
             self.queues.revivals.push_back(revival);
             self.turn.jobs.push(Job::Revive);
         }
     }
 
-    fn deliver_stale(&mut self, arrival: u64) {
-        let Some(message) = self.queues.stale.take_one(arrival) else { return };
+    /// Moves a stale message to its queue. It stays if it would need one queue more than there may be: it is confirmed.
+    ///
+    /// # Errors
+    /// `E-DEST-COUNT`.
+    fn deliver_stale(&mut self, arrival: u64) -> Result<(), ProtocolError> {
+        let Some(message) = self.queues.stale.take_one(arrival) else { return Ok(()) };
         let name = Text::from(message.destination());
-        let outcome = self.enqueue(message);
-        self.drop_refused(outcome);
+        if let Err((error, message)) = self.enqueue(message) {
+            self.hold_stale(message);
+            return Err(error);
+        }
         if let Some(queue) = self.queues.home.find(&name) {
             self.dispatch_at_once(queue); // only this queue: later messages are still held back
             self.hold_behind_stale(queue);
         }
+        Ok(())
     }
 }

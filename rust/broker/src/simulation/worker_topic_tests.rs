@@ -227,3 +227,23 @@ fn the_last_consumer_gets_all_messages_in_order_after_random_changes() {
         assert_eq!(stale(&broker), 0);
     }
 }
+
+#[test]
+fn a_message_stays_that_would_need_more_queues_than_there_may_be() {
+    let mut broker = broker(Config { max_destinations: 1, ..config() });
+    let [mut publisher, mut consumer] = [0; 2].map(|shard| connect(&mut broker, shard));
+    for name in ["#a", "#b"] {
+        let receipt = publisher.expect_receipt();
+        publisher.send(format!("SEND\ndestination:{name}\nreceipt:{receipt}\n\n{name}\0").as_bytes());
+    }
+    exchange(&mut broker, &mut publisher);
+    assert!(publisher.has_all_receipts() && stale(&broker) == 2);
+    consumer.send(b"SUBSCRIBE\nid:0\ndestination:#*\nack:client\n\n\0");
+    exchange(&mut broker, &mut consumer);
+    let is_refused = consumer.received_frames().any(|head| head.contains("code:E-DEST-COUNT"));
+    assert!(is_refused && consumer.is_closed());
+    broker.run_until_idle();
+    assert_eq!(stale(&broker), 2, "nothing is lost");
+    assert_eq!(consume_all(&mut broker, "#a").bodies, ["#a"]);
+    assert_eq!(broker.audit(), Vec::<String>::new());
+}
