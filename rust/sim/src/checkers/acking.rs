@@ -57,8 +57,8 @@ pub struct Acking {
     delay: Duration,
     /// `ack_timeout`.
     timeout: Option<Duration>,
-    /// Messages may be dropped, or dead letters refused.
     slowness: Slowness,
+    /// Dead letters may be refused.
     refuses: bool,
     sent: BTreeMap<MessageId, Message>,
     subscriptions: BTreeMap<Key, Subscription>,

@@ -8,7 +8,7 @@ use crate::options::Options;
 /// More than the headers of a message take, in bytes.
 const HEADERS_BYTES: u64 = 600;
 /// No run fills a good part of so much memory.
-const LARGE_MEMORY: u64 = 64 << 20;
+pub const LARGE_MEMORY: u64 = 64 << 20;
 
 /// The policies of the broker and of its subscriptions.
 #[derive(Debug, Default)]

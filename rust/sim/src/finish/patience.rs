@@ -6,6 +6,7 @@ use stompica_broker::config::SlowConsumer;
 use stompica_broker::simulated::outside;
 
 use super::BUFFER_BYTES;
+use crate::checkers::slowness::LARGE_MEMORY;
 use crate::client::{Client, Phase};
 use crate::events::{AckMode, Request, Subscription, Violation, is_topic};
 use crate::work::plain;
@@ -15,8 +16,6 @@ use crate::world::World;
 const PATIENCE: Duration = Duration::from_secs(65);
 /// The smallest memory that holds many messages.
 const SMALL_MEMORY: u64 = 1 << 20;
-/// No run fills a good part of so much memory.
-const LARGE_MEMORY: u64 = 64 << 20;
 
 /// What may still be in a client's way when all clients read, as seen while the broker was idle.
 #[derive(Clone, Copy, Debug)]
