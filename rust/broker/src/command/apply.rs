@@ -11,6 +11,7 @@ use crate::connection::pausing::{Pause, Question};
 use crate::connection::transaction::Operation;
 use crate::connection::transaction::plan::Place;
 use crate::delivery::memory::must_wait_for_memory;
+use crate::destination::Kind;
 use crate::door::planted;
 use crate::message::OwnedMessage;
 use crate::message::options::Retain;
@@ -140,6 +141,8 @@ impl Owners<'_> {
         match place {
             Place::Here => {} // an ACK
             Place::Home { home, reservation } => {
+                let is_worker = self.router.kind(message.destination()) == Kind::WorkerTopic;
+                applying.awaits_homes |= reservation.is_none() || is_worker;
                 if let Some(seq) = applying.next_place(home, reservation)
                     && message.persistent
                     && applying.transaction.is_some()
@@ -148,7 +151,6 @@ impl Owners<'_> {
                     let name: Box<[u8]> = message.destination().into();
                     self.queues.home.store.keep(&name, &mut message);
                 }
-                applying.awaits_homes |= reservation.is_none();
                 applying.out[home as usize].1.push_back(Placed { reservation, message });
             }
             Place::Topic { retained } => {

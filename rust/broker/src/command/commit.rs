@@ -169,7 +169,11 @@ impl Owners<'_> {
         if pause.is_none() {
             match kind.is_topic() {
                 true => plan.add_topic(home, message, retain),
-                false => plan.add_queued(home, message, matches!(kind, Kind::Queue | Kind::TemporaryQueue)),
+                false => plan.add_queued(
+                    home,
+                    message,
+                    matches!(kind, Kind::Queue | Kind::TemporaryQueue | Kind::WorkerTopic),
+                ),
             }
         }
         Ok(pause)

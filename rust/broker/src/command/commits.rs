@@ -147,9 +147,9 @@ impl Applying {
     /// The place that a home of the plan keeps for the next message of one of its reservations; `None`: it keeps none.
     pub(crate) fn next_place(&mut self, home: u32, reservation: Option<u32>) -> Option<u64> {
         let next = self.places.get_mut(home as usize)?.get_mut(reservation? as usize)?;
-        let place = *next;
+        let place = Some(*next).filter(|place| *place != 0)?;
         *next += 1;
-        (place != 0).then_some(place)
+        Some(place)
     }
 }
 

@@ -13,6 +13,7 @@ use stompica_proto::encode::Offender;
 use super::Owners;
 use super::mail::{AnswerNote, Placed, Places, Reservation, Reservations};
 use crate::collections::paged_deque::PagedDeque;
+use crate::destination::Kind;
 use crate::door::planted;
 use crate::ids::ShardId;
 use crate::requester::Requester;
@@ -176,6 +177,10 @@ impl Owners<'_> {
             return Ok(());
         }
         let is_new = self.queues.home.find(&reservation.name).is_none();
+        if self.router.kind(&reservation.name) == Kind::WorkerTopic {
+            // Its messages have no reserved places, since stale ones may precede them; but there is a queue for them.
+            return self.queue_for(&reservation.name, reservation.count, reservation.bytes).map(|_| ());
+        }
         if let Some(queue) = self.queue_for(&reservation.name, reservation.count, reservation.bytes)? {
             (reservation.reserved, reservation.created, reservation.queue) = (true, is_new, Some(queue));
             reservation.first = self.queues.home.reserve(queue, reservation.count, reservation.bytes);

@@ -247,3 +247,21 @@ fn a_message_stays_that_would_need_more_queues_than_there_may_be() {
     assert_eq!(consume_all(&mut broker, "#a").bodies, ["#a"]);
     assert_eq!(broker.audit(), Vec::<String>::new());
 }
+
+#[test]
+fn a_commit_that_would_need_more_queues_than_there_may_be_is_refused() {
+    let mut broker = broker(Config { max_destinations: 1, ..config() });
+    let [mut publisher, mut consumer] = [0; 2].map(|shard| connect(&mut broker, shard));
+    consumer.send(b"SUBSCRIBE\nid:0\ndestination:#*\nack:client\n\n\0");
+    exchange(&mut broker, &mut consumer);
+    publisher.send(b"BEGIN\ntransaction:t\n\n\0");
+    for name in ["#a", "#b"] {
+        publisher.send(format!("SEND\ndestination:{name}\ntransaction:t\n\n{name}\0").as_bytes());
+    }
+    let receipt = publisher.expect_receipt();
+    publisher.send(format!("COMMIT\ntransaction:t\nreceipt:{receipt}\n\n\0").as_bytes());
+    exchange(&mut broker, &mut publisher);
+    exchange(&mut broker, &mut consumer);
+    let is_refused = publisher.received_frames().any(|head| head.contains("code:E-DEST-COUNT"));
+    assert!(is_refused && consumer.bodies.is_empty(), "{:?}", consumer.bodies);
+}
