@@ -27,6 +27,9 @@ impl Once {
 pub struct Totals {
     /// Bytes held by all shards, against `memory_limit`.
     pub memory: Arc<AtomicI64>,
+    /// Bytes that wait for consumers, in outboxes and private queues of all shards; those in outboxes are also counted in
+    /// `memory`, and messages that wait in several private queues are there once.
+    pub output: AtomicI64,
     /// Bytes of input that all shards keep until it is complete; also counted in `memory`.
     pub unfinished: AtomicI64,
     /// Open connections.

@@ -30,6 +30,8 @@ pub struct Work {
     pub held_most: i64,
     /// Memory is short for it: see [`crate::turn::memory`].
     pub is_short: bool,
+    /// The queries for diagnostics that its connections have sent. An answer has any size, and may follow at once.
+    pub queries: u64,
 }
 
 /// One connection: what it keeps in memory, and what decides whether it is read.
@@ -154,6 +156,7 @@ fn add(shard: &Shard, usage: &mut Usage) {
         subscriptions: shard.router.subscriptions.len(),
         held_most: shard.turn.memory.most_seen(),
         is_short: shard.turn.memory.is_short,
+        queries: shard.diagnostics.last_number,
     });
     for (key, conn) in shard.connections.table.iter() {
         usage.each.push(of_connection(shard, key, conn));

@@ -159,6 +159,7 @@ pub const ALL: &[&str] = &[
     "uncongested-untold",
     "unread-input-dropped",
     "unwritten-not-returned",
+    "wait-ends-message",
     "value-not-replaced",
     "value-of-commit-lost",
     "waiting-consumer-forgotten",

@@ -10,7 +10,7 @@ use super::commits::{Applying, LateOnes, WaitReason};
 use crate::connection::pausing::{Pause, Question};
 use crate::connection::transaction::Operation;
 use crate::connection::transaction::plan::Place;
-use crate::delivery::memory::must_wait_for_memory;
+use crate::delivery::memory::{last_share, must_wait_for_memory};
 use crate::destination::Kind;
 use crate::door::planted;
 use crate::message::OwnedMessage;
@@ -68,7 +68,7 @@ impl Owners<'_> {
     /// The reason why the next operation has to wait.
     fn reason_to_wait(&mut self, applying: &Applying) -> Option<WaitReason> {
         if applying.wait_reason.is_some_and(|wait_reason| {
-            wait_reason.stands(self.turn, self.connections, self.deliveries, self.peers)
+            wait_reason.stands(self.turn, (self.connections, &self.queues.home), self.deliveries, self.peers)
         }) {
             return applying.wait_reason;
         }
@@ -76,7 +76,10 @@ impl Owners<'_> {
         if !matches!(applying.plan.next_place(), Place::Topic { .. }) {
             return None;
         }
-        if must_wait_for_memory(self.turn, self.connections) {
+        if self.turn.budget.published >= last_share(self.turn) {
+            return Some(WaitReason::NextTurn);
+        }
+        if must_wait_for_memory(self.turn, self.connections, &self.queues.home) {
             return Some(WaitReason::Memory);
         }
         let destination = self.router.destination_of(self.turn, message.destination()).ok()?;
@@ -161,9 +164,11 @@ impl Owners<'_> {
                     let copy = OwnedMessage::new(&message.message());
                     self.notes.tell(applying.out[home as usize].0, HomeNote::Retain(copy, sets, None));
                 }
+                let remote = self.router.reach(destination).remote;
                 if message.persistent {
-                    self.queues.home.store.add_concerned(self.router.reach(destination).remote);
+                    self.queues.home.store.add_concerned(remote);
                 }
+                self.turn.budget.published += message.size() * (1 + remote.count_ones() as usize);
                 return self.delivery().publish_owned(message, destination, destination.home, sets);
             }
         }

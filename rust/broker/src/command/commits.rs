@@ -15,6 +15,7 @@ use crate::ids::{ConnKey, ShardId, SubscriptionKey};
 use crate::mail::peers::Peers;
 use crate::message::options::Verdict;
 use crate::queue::consumer_state::ConsumerState;
+use crate::queue::home::Home;
 use crate::queue::mail::{Placed, Places, Reservations};
 use crate::requester::Requester;
 use crate::router::fan_out::FanOutKey;
@@ -80,8 +81,10 @@ pub(crate) struct Applying {
 pub(crate) enum WaitReason {
     /// Its last message to a topic has not reached all recipients.
     FanOut(FanOutKey),
-    /// 95 % of `memory_limit` is held, and outboxes here are part of it.
+    /// 95 % of `memory_limit` is held, and what waits for consumers is part of it.
     Memory,
+    /// It has published as much in this turn as may be added before memory is counted again.
+    NextTurn,
     /// The mailboxes of these shards are over their limit.
     Mailboxes(u64),
     /// These shards have enough large fan-outs to route.
@@ -99,13 +102,14 @@ impl WaitReason {
     pub(crate) fn stands(
         self,
         turn: &Turn,
-        connections: &Connections,
+        (connections, home): (&Connections, &Home),
         deliveries: &Deliveries,
         peers: &Peers,
     ) -> bool {
         match self {
             WaitReason::FanOut(fan_out) => deliveries.fan_outs.is_live(fan_out),
-            WaitReason::Memory => must_wait_for_memory(turn, connections),
+            WaitReason::NextTurn => false,
+            WaitReason::Memory => must_wait_for_memory(turn, connections, home),
             WaitReason::Mailboxes(shards) => peers.busy.congested & shards != 0,
             WaitReason::LargeFanOut(shards) => peers.holds_large_fan_outs(shards),
             WaitReason::SlowConsumer(retries) => connections.parking.retries(Pause::SlowConsumer) == retries,

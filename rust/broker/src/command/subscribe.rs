@@ -272,6 +272,7 @@ impl Owners<'_> {
                     let asked_ms = u64::try_from(asked.as_millis()).unwrap_or(u64::MAX);
                     conn.output.patience_ms = conn.output.patience_ms.min(asked_ms);
                 }
+                self.connections.rearm(self.turn, key); // its outbox may be full already
                 Ok(None)
             }
             (Some(SlowConsumer::Block(_)), _) => {

@@ -40,6 +40,8 @@ pub struct Output {
     pub patience_ms: u64,
     /// The time from which the outbox, which is full or receives an initial replay, is expected to move.
     pub stuck_since_ms: u64,
+    /// While it is full: its outbox was empty when it was last looked at, and only private queues are full.
+    pub has_taken_all: bool,
     /// Messages dropped since the last delivered one.
     pub dropped: u32,
     /// The time of the last byte written.
@@ -57,6 +59,7 @@ impl Output {
             full_since_ms: Since::NONE,
             patience_ms: u64::MAX,
             stuck_since_ms: now_ms,
+            has_taken_all: false,
             dropped: 0,
             written_ms: now_ms,
         }
@@ -81,6 +84,9 @@ impl Output {
     pub fn slow_deadline(&self, moved_ms: u64, patience_ms: u64) -> Option<u64> {
         let since_ms = self.full_since_ms.get()?;
         let patience_ms = patience_ms.min(self.patience_ms);
+        if self.has_taken_all {
+            return Some(since_ms.saturating_add(patience_ms));
+        }
         let moved_ms = moved_ms.max(self.stuck_since_ms);
         Some((moved_ms + STUCK_MS.min(patience_ms)).min(since_ms.saturating_add(patience_ms)))
     }
@@ -162,6 +168,9 @@ mod tests {
         (output.full_since_ms, output.stuck_since_ms) = (Since::at(100), 100);
         assert_eq!(output.slow_deadline(50, 5000), Some(1100));
         assert_eq!(output.slow_deadline(4800, 5000), Some(5100));
+        output.has_taken_all = true;
+        assert_eq!(output.slow_deadline(50, 5000), Some(5100), "it has nothing to take");
+        output.has_taken_all = false;
         output.patience_ms = 300;
         assert_eq!(output.slow_deadline(50, 5000), Some(400), "as requested by its subscriptions");
     }

@@ -50,6 +50,13 @@ impl Conns {
         Some(self.slots.remove(key.index as usize))
     }
 
+    /// The key of the connection in a slot.
+    #[must_use]
+    pub fn key_at(&self, slot: usize) -> Option<ConnKey> {
+        let conn = self.slots.get(slot)?;
+        Some(ConnKey { index: slot as u32, generation: conn.life.generation })
+    }
+
     /// The number of connections.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -36,6 +36,7 @@ impl Owners<'_> {
 
     /// Dispatches queues, and continues their long work, as far as this part of the turn allows.
     pub fn dispatch(&mut self) {
+        self.allow_copies();
         if !self.queues.home.is_busy() {
             return;
         }
@@ -48,6 +49,9 @@ impl Owners<'_> {
             // In portions, so that the memory is still in the cache.
             self.queues.home.dispatch(64);
             self.run_effects();
+            if self.queues.home.holds_copies_back() {
+                self.allow_copies();
+            }
             self.peers.count_deliveries(self.notes, &mut self.queues.home);
         }
         self.turn.stages.end(Stage::Encode, began);

@@ -31,18 +31,6 @@ use crate::timer::Since;
 const QUEUE_VISITS: usize = 1;
 
 impl Owners<'_> {
-    /// Bytes that wait for a connection: in its outbox, and in queues of its subscriptions to topics.
-    fn waiting_bytes(&self, key: ConnKey) -> usize {
-        let Some(conn) = self.connections.table.get(key) else { return 0 };
-        let queued = conn.subscriptions.iter().filter_map(|index| {
-            let consumer = self.queues.consumers.at(*index)?;
-            // A queue with a policy of its own never makes publishers wait.
-            let queue = consumer.own_queue.filter(|_| consumer.slow_consumer.is_none())?;
-            self.queues.home.queue(queue).map(Queue::waiting_bytes)
-        });
-        conn.output.outbox.bytes() + queued.sum::<usize>()
-    }
-
     /// Puts a message to a topic into the queue of one subscription. The queue of a subscription with
     /// acknowledgements counts as part of its connection's outbox.
     pub fn deliver_to_queue(&mut self, message: OwnedMessage, queue: QueueKey, member: Member) {
@@ -74,17 +62,11 @@ impl Owners<'_> {
             return;
         }
         if waiting >= limit {
-            let dropped = match policy {
-                SlowConsumer::Block(_) => 0,
+            match policy {
+                SlowConsumer::Block(_) => {}
                 SlowConsumer::Disconnect => return self.connections.too_slow.push(key),
-                SlowConsumer::DropNewest => 1,
-                SlowConsumer::DropOldest => self.drop_oldest(queue, limit),
-            };
-            let conn = self.connections.table.member_mut(member.conn);
-            conn.output.dropped = conn.output.dropped.saturating_add(dropped);
-            self.turn.counters.dropped += u64::from(dropped);
-            if policy == SlowConsumer::DropNewest {
-                return;
+                SlowConsumer::DropNewest => return self.count_dropped(key, 1),
+                SlowConsumer::DropOldest => self.drop_oldest(queue, key, limit),
             }
         }
         self.queues.home.enqueue(queue, message);
@@ -102,8 +84,8 @@ impl Owners<'_> {
         }
     }
 
-    /// Drops the oldest messages of a queue until it is under its limit. Returns their number.
-    fn drop_oldest(&mut self, queue: QueueKey, limit: usize) -> u32 {
+    /// Drops the oldest messages of the private queue of a connection's subscription until it is under this limit.
+    pub(super) fn drop_oldest(&mut self, queue: QueueKey, key: ConnKey, limit: usize) {
         let mut dropped = 0;
         while self.queues.home.queue(queue).is_some_and(|queue| queue.waiting_bytes() >= limit)
             && self.queues.home.drop_first(queue)
@@ -111,7 +93,14 @@ impl Owners<'_> {
             dropped += 1;
         }
         self.turn.budget.visit(dropped as usize / 4);
-        dropped
+        self.count_dropped(key, dropped);
+    }
+
+    fn count_dropped(&mut self, key: ConnKey, dropped: u32) {
+        if let Some(conn) = self.connections.table.get_mut(key) {
+            conn.output.dropped = conn.output.dropped.saturating_add(dropped);
+        }
+        self.turn.counters.dropped += u64::from(dropped);
     }
 
     /// Pauses the publishers to this connection's subscriptions, if its outbox is full.
@@ -127,13 +116,14 @@ impl Owners<'_> {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let has_deferred = conn.has_deferred();
         // An outbox that is completely written is not flushed again, so its state would not be updated.
-        let short = self.turn.memory.is_short && !conn.output.outbox.is_empty();
+        let short = self.turn.memory.is_short && waiting > 0;
         let full = waiting >= self.turn.config.outbox_limit || has_deferred || short;
         if !full {
             return;
         }
         conn.output.full_since_ms = Since::at(now_ms);
         conn.output.stuck_since_ms = now_ms;
+        conn.output.has_taken_all = conn.output.outbox.is_empty();
         conn.check_socket(now_ms);
         let bytes = waiting;
         self.turn.counters.full_outboxes += 1;
@@ -149,6 +139,7 @@ impl Owners<'_> {
     /// Resumes publishers once a full outbox is under half.
     pub fn note_progress(&mut self, key: ConnKey) {
         let limit = self.turn.config.outbox_limit;
+        self.note_output(key);
         let Some(conn) = self.connections.table.get(key) else { return };
         if !conn.output.full_since_ms.is_set()
             || conn.has_deferred()
@@ -166,6 +157,25 @@ impl Owners<'_> {
             }
             self.change_full(key, false);
         }
+    }
+
+    /// Whether the connection that is full has something to take now.
+    fn note_output(&mut self, key: ConnKey) {
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
+        let has_taken_all = conn.output.outbox.is_empty();
+        if conn.output.has_taken_all && !has_taken_all {
+            conn.output.stuck_since_ms = self.turn.now_ms;
+        }
+        if conn.output.has_taken_all != has_taken_all {
+            conn.output.has_taken_all = has_taken_all;
+            self.connections.rearm(self.turn, key);
+        }
+    }
+
+    /// Whether nothing waits any more for a connection that is full: what waited in a queue may have expired.
+    pub fn is_relieved(&self, key: ConnKey) -> bool {
+        self.waiting_bytes(key) == 0
+            && self.connections.table.get(key).is_some_and(|conn| !conn.has_deferred())
     }
 
     /// Applies a reloaded policy by which no publisher waits to the outboxes that are full.

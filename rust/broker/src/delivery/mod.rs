@@ -20,6 +20,7 @@ pub mod fan_out;
 pub mod full;
 pub mod growing_queues;
 mod initial_replay;
+mod largest;
 pub mod memory;
 mod orphans;
 pub mod publish;
@@ -34,6 +35,7 @@ use std::mem::take;
 use self::admission::Admission;
 use self::deliver::EncodedSuffixes;
 use self::growing_queues::GrowingQueues;
+use self::largest::Round;
 use self::returning::Returning;
 use self::round_trips::RoundTrips;
 use crate::connection::Connections;
@@ -71,8 +73,8 @@ pub struct Deliveries {
     pub(crate) admission: Admission,
     /// Subscriptions to topics whose private queue grows while memory is short.
     pub(crate) growing_queues: GrowingQueues,
-    /// The time of the next check of outboxes while memory is short.
-    next_outbox_check_ms: u64,
+    /// The connections that are examined while memory is short.
+    pub(crate) round: Round,
 }
 
 owners! {

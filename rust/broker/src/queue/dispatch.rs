@@ -3,9 +3,9 @@
 use super::consumers::STALE_MAX;
 use super::home::Home;
 use super::pending::Pending;
-use super::types::{Consumed, Credit, Delivery, Effect, Queue, Taker};
+use super::types::{Consumed, Delivery, Effect, Queue, Taker};
 use crate::door::planted;
-use crate::ids::{ConsumerKey, PatternKey, QueueKey, Subscriber};
+use crate::ids::{ConsumerKey, PatternKey, QueueKey};
 use crate::message::OwnedMessage;
 
 /// The number of visits after which a call ends.
@@ -86,7 +86,10 @@ impl Home {
     pub fn dispatch_at_once(&mut self, key: QueueKey) {
         let is_last = self.ready_queues.back() == Some(&key);
         self.ready_queues.truncate(self.ready_queues.len() - usize::from(is_last));
+        // Somebody counts on these deliveries: what is held back for lack of memory waits for the turn's dispatch.
+        let left = self.copies.unbounded();
         self.dispatch_queue(key, &mut { AT_ONCE }, !is_last);
+        self.copies.bound(left);
     }
 
     /// Dispatches one queue, up to `left` messages. The mark of a queue that `stays_listed` remains.
@@ -114,6 +117,9 @@ impl Home {
         {
             if *left == 0 || expired == EXPIRED_MAX {
                 return self.mark_ready(key);
+            }
+            if self.copies.must_hold_back(queue.kind) {
+                return self.hold_back(key);
             }
             if first.is_expired(self.now_ms) && !planted!("expiry-not-checked") {
                 if let Some(message) = queue.pending.pop() {
@@ -249,6 +255,7 @@ impl Home {
         let Some(mut message) = take(&mut queue.pending) else { return };
         let size = message.size() as u64;
         queue.in_flight_bytes += size;
+        self.copies.count(queue.kind, size as usize);
         queue.count_delivery(taker, self.pacing.is_own(consumer.subscriber.shard), self.now_ms);
         consumer.credit.messages -= 1;
         consumer.credit.bytes -= size as i64;
@@ -328,72 +335,6 @@ impl Home {
                     self.ready_queues.push_front(out_of_credit);
                 }
                 return;
-            }
-        }
-    }
-
-    /// Whether a queue of a pattern has a message and no consumer for it.
-    fn has_waiting_queue(&mut self, key: PatternKey) -> bool {
-        let Some(pattern) = self.patterns.get_mut(key) else { return false };
-        while let Some(first) = pattern.out_of_credit.front().copied() {
-            match self.queues.get_mut(first) {
-                Some(queue) if queue.pending.has_next() => return true,
-                Some(queue) => queue.ready.push_back(Taker::Pattern(key)),
-                None => {}
-            }
-            pattern.out_of_credit.pop_front();
-            self.visited += 1;
-        }
-        false
-    }
-
-    /// Grants credit to a consumer of a pattern.
-    pub fn grant(&mut self, key: ConsumerKey, messages: i64) {
-        self.add_credit(key, Credit { messages, bytes: 0 });
-    }
-
-    /// Revokes the unneeded credit of a consumer, which another home has requested: returns it now, or as soon as it is
-    /// not needed.
-    pub fn revoke(&mut self, subscriber: Subscriber) {
-        let Some(key) = self.consumer_of(subscriber) else { return };
-        if let Some(consumer) = self.consumers.get_mut(key)
-            && !consumer.is_revoked
-        {
-            consumer.is_revoked = true;
-            // Credit that is left when all queues that may need it have been visited is not needed.
-            let then = self.looked + (self.ready_queues.len() + self.unserved.len()) as u64;
-            self.revocations.push_back((then, key));
-        }
-        self.return_revoked_credit();
-    }
-
-    pub(super) fn return_revoked_credit(&mut self) {
-        for _ in 0..self.revocations.len() {
-            let Some((then, key)) = self.revocations.pop_front() else { return };
-            self.visited += 1;
-            if then > self.looked && self.has_work() {
-                self.revocations.push_back((then, key));
-                continue;
-            }
-            let Some(consumer) = self.consumers.get(key) else { continue };
-            let (credit, consumed) = (consumer.credit, consumer.consumed);
-            // Without credit in bytes it could not be sent a message now; it requests credit again once it can.
-            if let Consumed::Pattern(pattern) = consumed
-                && credit.messages > 0
-                && self.has_waiting_queue(pattern)
-            {
-                self.revocations.push_back((then, key));
-                continue;
-            }
-            let Some(consumer) = self.consumers.get_mut(key) else { continue };
-            consumer.is_revoked = false;
-            let messages = consumer.credit.messages;
-            if messages > 0 {
-                consumer.credit.messages = 0;
-                self.effects.push(Effect::CreditReturn(consumer.subscriber, messages));
-                if consumer.out_of_credit {
-                    self.rejoin(key); // dispatch finds it there without credit, and requests some
-                }
             }
         }
     }

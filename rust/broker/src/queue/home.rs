@@ -17,6 +17,7 @@ use std::hash::BuildHasher as _;
 
 use super::QueueKind;
 use super::congestion::Congestion;
+use super::copies::Copies;
 use super::pacing::Pacing;
 use super::paging::Paging;
 use super::patterns::Patterns;
@@ -63,6 +64,7 @@ pub struct Home {
     pub(super) sweep: Sweep,
     pub(super) congestion: Congestion,
     pub(super) pacing: Pacing,
+    pub(super) copies: Copies,
     /// The number of patterns that queues know, summed over all queues.
     pub(super) references: usize,
     pub(super) name_bytes: usize,
@@ -104,6 +106,7 @@ impl Home {
             sweep: Sweep::default(),
             congestion: Congestion::default(),
             pacing: Pacing::default(),
+            copies: Copies::default(),
             references: 0,
             name_bytes: 0,
             visited: 0,
@@ -141,7 +144,11 @@ impl Home {
     pub fn held_bytes(&self) -> usize {
         let queues = (size_of::<Queue>() + QUEUE_BYTES) * self.queues.len() + self.name_bytes;
         let consumers = (size_of::<Consumer>() + CONSUMER_BYTES) * self.consumers.len();
-        queues + consumers + REFERENCE_BYTES * self.references + self.patterns.held_bytes()
+        queues
+            + consumers
+            + REFERENCE_BYTES * self.references
+            + self.patterns.held_bytes()
+            + self.copies.held_bytes()
     }
 
     /// The number of messages in queues that outlive their clients.
@@ -185,7 +192,9 @@ impl Home {
 
     /// Adds a queue, which must not exist. Consumers of matching patterns consume it from now on.
     pub fn create(&mut self, name: &[u8], kind: QueueKind) -> QueueKey {
-        let key = self.queues.insert(Queue::new(name, kind, self.now_ms));
+        let mut queue = Queue::new(name, kind, self.now_ms);
+        queue.pending.bytes = self.pending_bytes(kind);
+        let key = self.queues.insert(queue);
         self.name_bytes += name.len();
         if kind != QueueKind::Private {
             self.names.insert(self.hasher.hash_one(name), key);

@@ -47,16 +47,19 @@ impl Owners<'_> {
     }
 
     /// Keeps a message until a subscription comes, or it expires.
-    pub(super) fn hold_stale(&mut self, mut message: OwnedMessage) {
+    pub(super) fn hold_stale(&mut self, message: OwnedMessage) {
         if self.turn.config.ttl_ms == 0 {
             self.turn.counters.unmatched += 1;
             return;
         }
-        let end_ms = self.turn.now_ms.saturating_add(self.turn.config.ttl_ms);
-        message.expires_ms = if message.expires_ms == 0 { end_ms } else { message.expires_ms.min(end_ms) };
+        self.hold_stale_until(self.turn.now_ms.saturating_add(self.turn.config.ttl_ms), message);
+    }
+
+    /// Keeps a message until this time.
+    pub(super) fn hold_stale_until(&mut self, end_ms: u64, message: OwnedMessage) {
         self.turn.counters.stale += 1;
         let queue = self.worker_queue(message.destination());
-        let oldest = self.queues.stale.hold(message, self.turn.config.max_stale_queue_size);
+        let oldest = self.queues.stale.hold(message, end_ms, self.turn.config.max_stale_queue_size);
         queue.into_iter().for_each(|queue| self.hold_behind_stale(queue));
         if let Some(oldest) = oldest {
             self.tell(oldest, HomeNote::DropStale);

@@ -26,6 +26,7 @@ mod congestion;
 pub mod consumer_state;
 pub mod consumer_states;
 mod consumers;
+mod copies;
 mod dead_letters;
 mod dispatch;
 pub mod durable;
@@ -51,6 +52,7 @@ pub mod replays;
 mod reservations;
 pub mod retained;
 pub mod revival;
+mod revocation;
 pub mod stale;
 mod sweep;
 pub mod types;
@@ -91,6 +93,12 @@ impl QueueKind {
     #[must_use]
     pub fn survives(self) -> bool {
         matches!(self, QueueKind::Work | QueueKind::Durable { .. })
+    }
+
+    /// Whether its messages are also in other queues: it belongs to a subscription to topics.
+    #[must_use]
+    pub fn shares_messages(self) -> bool {
+        matches!(self, QueueKind::Durable { .. } | QueueKind::Private)
     }
 
     /// Whether clients name the queue, so that patterns may match it.

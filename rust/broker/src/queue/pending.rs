@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::copies::PendingBytes;
 use super::paged::Paged;
 use crate::collections::paged_deque::PagedDeque;
 use crate::door::planted;
@@ -26,7 +27,7 @@ pub struct Pending {
     pub(super) delayed: BTreeMap<(u64, u64), OwnedMessage>,
     /// The expiry of each message, except those in `delayed`.
     pub(super) expiring: BTreeSet<(u64, u64)>,
-    pub(super) bytes: usize,
+    pub(super) bytes: PendingBytes,
     /// The part of the line before `fresh`, if not all of it is loaded.
     pub(super) paged: Option<Box<Paged>>,
 }
@@ -48,7 +49,7 @@ impl Pending {
     /// The bytes of pending messages.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes.get()
     }
 
     /// Adds a message, which nearly always follows all others. Returns the number of visits besides the one of the

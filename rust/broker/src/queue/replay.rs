@@ -301,7 +301,7 @@ mod tests {
             history.retained.set(message(format!("/t/{at:03}").as_bytes(), &[at]));
         }
         for (at, name) in [(201_u8, b"/t/z"), (202, b"/t/a"), (203, b"/t/z")] {
-            _ = history.stale.hold(message(name, &[at]), 10);
+            _ = history.stale.keep(message(name, &[at]), 10);
         }
         history.retained.set(message(b"/t/no", b"!"));
         history.retained.set(message(b"/u", b"!"));
@@ -350,7 +350,7 @@ mod tests {
     fn stale_messages_of_a_pattern_are_found_in_portions() {
         let mut history = History::new();
         for at in 0..200_u8 {
-            _ = history.stale.hold(message(b"/t/a", &[at]), 1000);
+            _ = history.stale.keep(message(b"/t/a", &[at]), 1000);
         }
         let mut replay = Replay::new((*b"/t/>").into(), Some(3), NOBODY, None);
         let (bodies, portions) = send_in_portions(&mut history, &mut replay);
@@ -363,7 +363,7 @@ mod tests {
             let mut history = History::new();
             for at in 0..5000_usize {
                 let name: &[u8] = [&b"/t/1"[..], b"/t/no", b"/u", b"/t/2"][at % 4];
-                _ = history.stale.hold(message(name, &[(at % 251) as u8]), 5000);
+                _ = history.stale.keep(message(name, &[(at % 251) as u8]), 5000);
             }
             let mut replay = Replay::new(pattern.into(), prefix_len, NOBODY, None);
             while !matches!(history.step(&mut replay, 20).0, Step::Pause) {}
@@ -384,7 +384,7 @@ mod tests {
             history.retained.set(value);
             let mut stale = message(&name, &[number + 10]);
             stale.expires_ms = expires_ms.max(5);
-            _ = history.stale.hold(stale, 10);
+            _ = history.stale.keep(stale, 10);
         }
         let mut replay = Replay::new((*b"/t/>").into(), Some(3), NOBODY, None);
         replay.open();

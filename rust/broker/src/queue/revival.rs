@@ -109,10 +109,11 @@ impl Owners<'_> {
     /// # Errors
     /// `E-DEST-COUNT`.
     fn deliver_stale(&mut self, arrival: u64) -> Result<(), ProtocolError> {
+        let end_ms = self.queues.stale.end_of(arrival);
         let Some(message) = self.queues.stale.take_one(arrival) else { return Ok(()) };
         let name = Text::from(message.destination());
         if let Err((error, message)) = self.enqueue(message) {
-            self.hold_stale(message);
+            self.hold_stale_until(end_ms, message);
             return Err(error);
         }
         if let Some(queue) = self.queues.home.find(&name) {

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use super::replay::{Cursor, Search, Visits};
 use super::types::FIRST_SEQ;
-use crate::door::planted_in_loom;
 use crate::door::sync::{AtomicU64, AtomicUsize, Ordering};
+use crate::door::{planted, planted_in_loom};
 use crate::ids::{NOBODY, ShardId};
 use crate::message::OwnedMessage;
 use crate::text::Text;
 
 /// The approximate memory of a stale message besides its own: its entries in three trees, whose nodes are not full.
-const ENTRY_BYTES: usize = (size_of::<OwnedMessage>() + size_of::<[u64; 4]>()) * 3 / 2;
+const ENTRY_BYTES: usize = (size_of::<Waiting>() + size_of::<[u64; 4]>()) * 3 / 2;
 /// The approximate memory of a name besides its text: its entry, and a tree with one node.
 const NAME_BYTES: usize = 2 * (size_of::<Text>() + size_of::<BTreeSet<u64>>()) + size_of::<[u64; 13]>();
 
@@ -51,11 +51,20 @@ pub struct Place {
     arrival: u64,
 }
 
+/// A stale message.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    /// It expires when its wait ends, if not before.
+    pub(super) message: OwnedMessage,
+    /// The expiry that it has again once it has found a subscriber: then `TTL` does not concern it any more.
+    own_expires_ms: u64,
+}
+
 /// The stale messages of one home, in the order of arrival.
 #[derive(Debug)]
 pub struct Stale {
     home: ShardId,
-    pub(super) by_arrival: BTreeMap<u64, OwnedMessage>,
+    pub(super) by_arrival: BTreeMap<u64, Waiting>,
     pub(super) by_name: BTreeMap<Text, BTreeSet<u64>>,
     pub(super) expiring: BTreeSet<(u64, u64)>,
     counts: Arc<StaleCounts>,
@@ -84,10 +93,12 @@ impl Stale {
         self.last
     }
 
-    /// Keeps a message until its expiry, which is set; a message with an arrival number keeps that. If there are more
-    /// than `messages_max`, the oldest one has to be dropped: returns its home.
+    /// Keeps a message until it expires, or until this time; a message with an arrival number keeps that. If there are
+    /// more than `messages_max`, the oldest one has to be dropped: returns its home.
     #[must_use]
-    pub fn hold(&mut self, message: OwnedMessage, messages_max: usize) -> Option<ShardId> {
+    pub fn hold(&mut self, mut message: OwnedMessage, until_ms: u64, messages_max: usize) -> Option<ShardId> {
+        let own_expires_ms = message.expires_ms;
+        message.expires_ms = if own_expires_ms == 0 { until_ms } else { own_expires_ms.min(until_ms) };
         let arrival = match message.seq {
             old if old != 0 && !self.by_arrival.contains_key(&old) => old,
             _ => self.next_arrival(),
@@ -100,7 +111,7 @@ impl Stale {
         }
         self.by_name.entry(message.destination().into()).or_default().insert(arrival);
         self.expiring.insert((message.expires_ms, arrival));
-        self.by_arrival.insert(arrival, message);
+        self.by_arrival.insert(arrival, Waiting { message, own_expires_ms });
         self.publish_oldest();
         let over = self.counts.count.fetch_add(1, Ordering::Relaxed) >= messages_max;
         if over { self.counts.oldest_home() } else { None }
@@ -127,7 +138,7 @@ impl Stale {
     }
 
     fn remove(&mut self, arrival: u64) -> Option<OwnedMessage> {
-        let mut message = self.by_arrival.remove(&arrival)?;
+        let Waiting { mut message, own_expires_ms } = self.by_arrival.remove(&arrival)?;
         message.seq = arrival;
         self.counts.count.fetch_sub(1, Ordering::Relaxed);
         self.publish_oldest();
@@ -137,6 +148,9 @@ impl Stale {
             if same.is_empty() {
                 self.by_name.remove(message.destination());
             }
+        }
+        if !planted!("wait-ends-message") {
+            message.expires_ms = own_expires_ms;
         }
         Some(message)
     }
@@ -222,7 +236,7 @@ impl Stale {
             visits.count += 1;
             return self.by_name.get(name)?.range(later(*behind)).next().copied();
         }
-        for (arrival, message) in self.by_arrival.range(later(*behind)) {
+        for (arrival, Waiting { message, .. }) in self.by_arrival.range(later(*behind)) {
             if visits.is_exhausted() {
                 break;
             }
@@ -239,8 +253,18 @@ impl Stale {
     /// Whether a message that was found is still here, has not expired, and was not sent by the connection `without`.
     #[must_use]
     pub fn holds_for(&self, arrival: u64, without: u64, now_ms: u64) -> bool {
-        let found = self.by_arrival.get(&arrival).filter(|message| !message.is_expired(now_ms));
+        let found = self
+            .by_arrival
+            .get(&arrival)
+            .map(|waiting| &waiting.message)
+            .filter(|message| !message.is_expired(now_ms));
         found.is_some_and(|message| without == NOBODY || message.message().sender != without)
+    }
+
+    /// The time until which a message is kept.
+    #[must_use]
+    pub fn end_of(&self, arrival: u64) -> u64 {
+        self.by_arrival.get(&arrival).map_or(0, |waiting| waiting.message.expires_ms)
     }
 
     /// Removes a message that was found, if it is still here; it keeps its arrival number.
@@ -262,119 +286,5 @@ impl Stale {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use stompica_proto::encode::Message;
-
-    use super::*;
-
-    pub(in crate::queue) fn message(destination: &[u8], body: &[u8], expires_ms: u64) -> OwnedMessage {
-        let mut message = OwnedMessage::new(&Message {
-            destination,
-            id: b"i",
-            sender: 0,
-            headers: b"",
-            plain: true,
-            expires_ms: 0,
-            body,
-        });
-        message.expires_ms = expires_ms;
-        message
-    }
-
-    /// Takes all messages that match, with at most two visits at a time. Returns their bodies.
-    fn take(stale: &mut Stale, matches: impl Fn(&[u8]) -> bool) -> Vec<u8> {
-        let search = Search::new(b"/", true);
-        let (mut place, mut bodies) = (Place::default(), Vec::new());
-        loop {
-            let mut visits = Visits { count: 0, max: 2 };
-            match stale.next_behind(&search, &mut place, &matches, &mut visits) {
-                Some(arrival) => bodies.push(stale.take_one(arrival).expect("found").message().body[0]),
-                None if visits.is_exhausted() => {}
-                None => return bodies,
-            }
-        }
-    }
-
-    #[test]
-    fn messages_are_taken_once_in_order_of_arrival_until_they_expire() {
-        let counts = Arc::new(StaleCounts::new(2));
-        let mut stale = Stale::new(ShardId(0), Arc::clone(&counts));
-        let mut other = Stale::new(ShardId(1), Arc::clone(&counts));
-        for (number, name) in [b"/b", b"/a", b"/c", b"/a"].into_iter().enumerate() {
-            assert!(stale.hold(message(name, &[number as u8], 10 + number as u64), 4).is_none());
-        }
-        assert_eq!(
-            other.hold(message(b"/d", &[9], 14), 4),
-            Some(ShardId(0)),
-            "the home of the oldest message"
-        );
-        assert!(stale.take_oldest().is_some() && other.take_oldest().is_some());
-        assert!(other.take_oldest().is_none());
-        assert!(stale.hold(message(b"/b", &[4], 14), 4).is_none());
-        assert_eq!((counts.count.load(Ordering::Relaxed), stale.next_ms()), (4, Some(11)));
-        assert_eq!(take(&mut stale, |name| name != b"/c"), [1, 3, 4]);
-        assert!(stale.first_to(b"/c").is_some() && stale.first_to(b"/a").is_none());
-        assert!(stale.take_expired(11).is_none() && stale.take_expired(12).is_some() && stale.is_empty());
-        assert_eq!(
-            (counts.count.load(Ordering::Relaxed), stale.next_ms(), stale.by_name.len()),
-            (0, None, 0)
-        );
-    }
-
-    #[test]
-    fn expired_messages_are_removed_and_not_found() {
-        let mut stale = Stale::new(ShardId(0), Arc::new(StaleCounts::new(1)));
-        for number in 0..5 {
-            assert!(stale.hold(message(b"/a", &[number], 10), 9).is_none());
-        }
-        let first = stale.first_to(b"/a").expect("five are held");
-        assert!(stale.holds_for(first, NOBODY, 9) && !stale.holds_for(first, NOBODY, 10));
-        let gone = std::iter::from_fn(|| stale.take_expired(10)).map(|message| message.message().body[0]);
-        assert!(gone.eq(0..5) && stale.is_empty() && stale.next_ms().is_none());
-    }
-
-    #[test]
-    fn what_is_held_is_counted_as_memory() {
-        let mut stale = Stale::new(ShardId(0), Arc::new(StaleCounts::new(1)));
-        assert_eq!(stale.held_bytes(), 0);
-        for at in 0..10_u8 {
-            _ = stale.hold(message(&[b'/', at % 2], b"x", 10), 10);
-        }
-        assert_eq!(stale.held_bytes(), 10 * ENTRY_BYTES + 2 * NAME_BYTES);
-        while stale.take_oldest().is_some() {}
-        assert_eq!(stale.held_bytes(), 0);
-    }
-
-    #[test]
-    fn a_new_arrival_number_is_higher_than_those_of_all_homes() {
-        let counts = Arc::new(StaleCounts::new(2));
-        let [mut one, mut two] = [0, 1].map(|home| Stale::new(ShardId(home), Arc::clone(&counts)));
-        let numbers = [one.next_arrival(), one.next_arrival()];
-        assert!(numbers[0] > FIRST_SEQ && numbers[1] > numbers[0]);
-        let mut placed = message(b"#w", b"x", 10);
-        placed.seq = one.next_arrival();
-        assert!(one.hold(placed, 2).is_none() && two.hold(message(b"/a", b"x", 10), 2).is_none());
-        assert!(two.first_to(b"/a") > one.first_to(b"#w"));
-        assert_eq!(
-            one.hold(message(b"/a", b"x", 10), 2),
-            Some(ShardId(0)),
-            "the one with its own number is older"
-        );
-        assert!(one.first_to(b"/a") > two.first_to(b"/a"));
-    }
-
-    #[test]
-    fn a_requeued_message_has_its_old_place() {
-        let mut stale = Stale::new(ShardId(0), Arc::new(StaleCounts::new(1)));
-        for number in 0..3 {
-            assert!(stale.hold(message(b"/a", &[number], 10), 4).is_none());
-        }
-        let mut taken: Vec<OwnedMessage> = std::iter::from_fn(|| stale.take_oldest()).collect();
-        let later = stale.next_arrival();
-        assert!(stale.is_empty() && taken.iter().all(|message| message.seq < later));
-        for _ in 0..3 {
-            assert!(stale.hold(taken.pop().expect("three were held"), 4).is_none());
-        }
-        assert_eq!(take(&mut stale, |_| true), [0, 1, 2]);
-    }
-}
+#[path = "stale_tests.rs"]
+pub(super) mod tests;

@@ -60,6 +60,9 @@ impl Shard {
             self.read_first(key);
         }
         match self.connections.handle_deadline(&mut self.turn, key) {
+            Some(Overdue::SlowConsumer) if self.delivery().is_relieved(key) => {
+                self.delivery().note_progress(key)
+            }
             Some(Overdue::SlowConsumer | Overdue::Untaken) => self.cut_off(key),
             Some(_) => self.refuse_publisher(key),
             None => {}

@@ -28,6 +28,7 @@ impl Shard {
     /// Removes the share of this shard from the broker's total when it ends.
     pub(super) fn forget_memory(&mut self) {
         self.turn.count_memory(0);
+        self.turn.count_output(0);
         self.connections.unfinished.forget(&self.turn.totals.unfinished);
     }
 

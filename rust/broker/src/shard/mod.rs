@@ -71,7 +71,7 @@ pub struct Shard {
     pub(crate) peers: Peers,
     memory: MemoryState,
     commits: Commits,
-    diagnostics: Diagnostics,
+    pub(crate) diagnostics: Diagnostics,
     draining: Option<Draining>,
     stopped: bool,
 }

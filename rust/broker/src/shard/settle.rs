@@ -8,6 +8,7 @@ use stompica_proto::encode::Offender;
 
 use super::Shard;
 use crate::connection::Effect;
+use crate::delivery::memory::must_wait_for_outboxes;
 use crate::diag::survey::ReportTo;
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
@@ -137,6 +138,8 @@ impl Shard {
     /// Whether [`Shard::dispatch_queues`] has something to do.
     pub(super) fn has_queue_work(&self) -> bool {
         self.queues.home.is_busy()
+            || (self.queues.home.holds_copies_back()
+                && !must_wait_for_outboxes(&self.turn, &self.connections))
             || !self.deliveries.returning.is_empty()
             || self.queues.home.has_paging_work(self.turn.memory.is_paging)
     }

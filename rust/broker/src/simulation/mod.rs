@@ -19,6 +19,8 @@ mod audit_tests;
 #[cfg(test)]
 mod bounds_tests;
 #[cfg(test)]
+mod copies_memory_tests;
+#[cfg(test)]
 mod copies_tests;
 #[cfg(test)]
 mod credit_tests;

@@ -100,3 +100,19 @@ fn queues_that_drop_messages_shrink_while_memory_is_short() {
     readers.iter_mut().for_each(|reader| exchange(&mut broker, reader));
     assert!(readers.iter().all(|reader| reader.bodies.last().is_some_and(|body| body == "last")));
 }
+
+/// Seed 20008753: the deadline of an outbox that was full already stayed where it was.
+#[test]
+fn a_shorter_time_counts_for_an_outbox_that_is_full_already() {
+    let mut broker = broker(config());
+    let mut reader = connect(&mut broker, 0);
+    reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    exchange(&mut broker, &mut reader);
+    assert!(!is_accepted(&mut broker, "a", (100, 4000)), "the outbox is full");
+    subscribe(&mut reader, "b", "block:300ms");
+    broker.run_until_idle();
+    broker.advance_ms(400);
+    broker.run_until_idle();
+    exchange(&mut broker, &mut reader);
+    assert!(reader.is_closed(), "it is cut off after its own time");
+}

@@ -104,6 +104,8 @@ pub(crate) struct Budget {
     pub(crate) encoded: usize,
     /// Deliveries made.
     pub(crate) deliveries: usize,
+    /// Bytes of messages that COMMITs have published in this turn, in all parts, once for each shard that gets them.
+    pub(crate) published: usize,
     visited: usize,
     /// The limits of this part.
     encoded_max: usize,
@@ -121,6 +123,7 @@ impl Default for Budget {
         let none = Budget {
             encoded: 0,
             deliveries: 0,
+            published: 0,
             visited: 0,
             changed: 0,
             before: 0,
@@ -145,6 +148,7 @@ impl Budget {
         Budget {
             encoded: 0,
             deliveries: 0,
+            published: self.published,
             visited: 0,
             changed: 0,
             before,

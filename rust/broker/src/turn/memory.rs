@@ -19,6 +19,8 @@ pub struct MemoryGauge {
     large_retry_ms: Option<u64>,
     /// Bytes of this shard that are included in the broker's total.
     counted_bytes: i64,
+    /// Bytes of this shard that are included in the broker's total of output.
+    counted_output: i64,
     /// The maximum of held bytes by which anything was decided in this turn.
     #[cfg(simulated)]
     most_seen: std::cell::Cell<i64>,
@@ -67,6 +69,21 @@ impl MemoryGauge {
     #[cfg(simulated)]
     pub fn most_seen(&self) -> i64 {
         self.most_seen.get()
+    }
+
+    /// Output of this shard that is included in the broker's total.
+    #[must_use]
+    pub fn counted_output(&self) -> i64 {
+        self.counted_output
+    }
+
+    /// Updates the output of this shard in the broker's total.
+    pub fn count_output(&mut self, output_here: usize, everywhere: &AtomicI64) {
+        let output_here = i64::try_from(output_here).unwrap_or(i64::MAX);
+        if output_here != self.counted_output {
+            everywhere.fetch_add(output_here - self.counted_output, Ordering::Relaxed);
+            self.counted_output = output_here;
+        }
     }
 
     /// Updates the share of this shard in the broker's total.

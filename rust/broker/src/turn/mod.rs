@@ -140,6 +140,17 @@ impl Turn {
         self.memory.count(held_here, &self.totals.memory);
     }
 
+    /// Updates the output of this shard in the broker's total.
+    pub fn count_output(&mut self, output_here: usize) {
+        self.memory.count_output(output_here, &self.totals.output);
+    }
+
+    /// The bytes that wait for consumers of all shards, if this many wait here.
+    #[must_use]
+    pub fn output_with(&self, output_here: usize) -> i64 {
+        self.totals.output.load(Ordering::Relaxed) + output_here as i64 - self.memory.counted_output()
+    }
+
     /// Logs something about this shard.
     pub fn log(&self, level: Level, text: impl FnOnce() -> String) {
         if self.log.enabled(level) {

@@ -10,8 +10,12 @@ use crate::options::Options;
 use crate::rogue::{Deed, Ending, Heard, Misdeed};
 
 /// The longest time for which the broker keeps a connection that it ends: the rogue takes no byte for 5 s (the broker
-/// looks every 5 s whether it took any), and does not close within 2 s; turns take a part of the last second.
+/// looks every 5 s whether it took any), and does not close within 2 s; turns take a part of the last second. Its shard may
+/// be late each of these [`LOOKS`] times.
 const LINGER_MAX: Duration = Duration::from_secs(5 + 5 + 2 + 1);
+
+/// The times at which the broker looks at a connection that it ends.
+const LOOKS: u32 = 3;
 
 /// The broker's times are whole milliseconds.
 const TICK: Duration = Duration::from_millis(1);
@@ -24,6 +28,7 @@ const PINGED_FOR: Duration = Duration::from_secs(120);
 pub struct Rogues {
     login_timeout: Duration,
     frame_timeout: Duration,
+    linger_max: Duration,
     /// Codes that may come without a misdeed: what others do can be the reason.
     excusable: Vec<&'static str>,
     all: BTreeMap<ClientId, Rogue>,
@@ -79,7 +84,8 @@ impl Rogues {
             excusable.push("E-HEART-BEAT-TIMEOUT");
         }
         let (login_timeout, frame_timeout) = (config.login_timeout, config.frame_timeout);
-        Rogues { login_timeout, frame_timeout, excusable, all: BTreeMap::new() }
+        let linger_max = LINGER_MAX + LOOKS * options.disturbances.lateness_max();
+        Rogues { login_timeout, frame_timeout, linger_max, excusable, all: BTreeMap::new() }
     }
 
     /// Whether the broker may end a connection like this whatever its client did; the network may have been slow.
@@ -194,7 +200,7 @@ impl Rogues {
         let Some(rogue) = self.all.get_mut(&client) else { return Ok(()) };
         rogue.was_released = true;
         let Some((misdeed, arrived)) = rogue.misdeed.as_ref().zip(rogue.arrived) else { return Ok(()) };
-        let due = (misdeed.since.unwrap_or(arrived) + misdeed.patience).max(rogue.taken) + LINGER_MAX;
+        let due = (misdeed.since.unwrap_or(arrived) + misdeed.patience).max(rogue.taken) + self.linger_max;
         if misdeed.is_timed && now > due {
             return broken("rogues", format!("rogue {client} was ended after {due:?}: {misdeed:?}"));
         }

@@ -40,6 +40,8 @@ pub(super) fn check(
     traffic: Traffic,
 ) -> Result<(), Violation> {
     let held_most = after.work[shard].held_most.max(before.held_bytes).max(after.held_bytes);
+    // A query may have come and been answered in this turn.
+    let has_queries = before.work.get(shard).is_none_or(|work| work.queries != after.work[shard].queries);
     let has_memory = held_most < out_of_memory(config);
     for is in &after.each {
         let new = OfConnection::default();
@@ -48,7 +50,8 @@ pub(super) fn check(
         let owner = format!("of connection {}", is.id);
         let grown = 2 * (was.input + traffic.read + SHORT_BYTES);
         at_most("memory for input", &owner, is.input_memory as u64, (was.input_memory + grown) as u64)?;
-        if is.is_open && !is.is_told && !was.is_told {
+        let is_told = is.is_told || was.is_told || has_queries;
+        if is.is_open && !is_told {
             let answers = is.answers + is.pending_answers;
             at_most("answers", &owner, answers as u64, answers_max(config, was, traffic) as u64)?;
         }
@@ -176,6 +179,11 @@ mod tests {
         assert_eq!(found(of(1000, 300), of(1500, 0), 1000), None, "answers that waited");
         let text = found(of(1000, 0), of(1030, 0), 1000);
         assert!(text.is_some_and(|text| text.starts_with("answers of connection 7: 1030")));
+        // Seed 22000559: a query came and was answered in one turn.
+        let mut answered = usage(of(9000, 0));
+        answered.work[0].queries = 1;
+        let checked = check(&config(), 0, &usage(of(1000, 0)), &answered, Traffic::default());
+        assert!(checked.is_ok(), "the answer to a query has any size");
         let told = |answers| OfConnection { is_told: true, ..of(answers, 0) };
         assert_eq!(found(told(1000), told(9000), 1000), None);
         let asking = OfConnection { asks: true, ..of(1000, 0) };

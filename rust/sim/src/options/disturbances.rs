@@ -68,6 +68,12 @@ impl Disturbances {
         }
     }
 
+    /// The longest time for which a shard that has work may have no turn.
+    #[must_use]
+    pub fn lateness_max(&self) -> Duration {
+        if self.kinds.contains(&Disturbance::Pause) { self.pause_max } else { Duration::ZERO }
+    }
+
     /// The settings after a reload: one of them is another one, if it can be reloaded. Limits that checkers know stay the same.
     #[must_use]
     pub fn reloaded(running: &Config, random: &mut SmallRng) -> Config {

@@ -17,6 +17,8 @@ use crate::websocket;
 
 /// The largest WebSocket message that is sent: it is under all limits.
 const MESSAGE_BYTES_MAX: usize = 100_000;
+/// The least bytes of answers with which a connection that does not read them is not read.
+const PONGS_MAX: usize = 4 << 10;
 /// A frame of this size arrives whatever others send.
 const SHORT_BYTES: usize = 1000;
 /// A frame of a stream at 64 KiB a second gets this much more time.
@@ -69,6 +71,8 @@ pub(super) struct Rogue {
     has_memory: bool,
     /// Nothing that may have to wait was sent.
     pub(super) is_clean: bool,
+    /// Bytes of pongs that the broker owes it at most, from which on it is not read.
+    pongs_left: usize,
     /// Bytes up to the end of the misdeed that have not arrived.
     pub(super) to_arrive: usize,
     /// What it goes on sending after its misdeed.
@@ -105,6 +109,7 @@ impl Rogue {
             reader: Reader::new(version),
             has_memory: options.config.memory_limit >= 64 << 20,
             is_clean: true,
+            pongs_left: options.config.outbox_limit.min(PONGS_MAX),
             to_arrive: 0,
             then: Then::Nothing,
             opened: outside::now(),
@@ -131,8 +136,15 @@ impl Rogue {
         for piece in bytes.chunks(MESSAGE_BYTES_MAX) {
             let (message, pings) = wire::message(piece, random);
             self.wire.send(&message);
-            pings.into_iter().for_each(|ping| self.tell(Deed::Pings(ping)));
+            pings.into_iter().for_each(|ping| self.pings(ping));
         }
+    }
+
+    /// It has sent a ping. If it does not read the pongs, the broker may not read what follows.
+    pub(super) fn pings(&mut self, ping: Vec<u8>) {
+        self.pongs_left = self.pongs_left.saturating_sub(ping.len() + 2);
+        self.is_clean &= self.pongs_left > 0;
+        self.tell(Deed::Pings(ping));
     }
 
     /// A new `receipt`, which is expected.

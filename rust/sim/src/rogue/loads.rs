@@ -6,7 +6,6 @@ use rand::Rng as _;
 use rand::seq::IndexedRandom as _;
 
 use super::act::{Act, Rogue, Stage};
-use super::deeds::Deed;
 use super::wire;
 use crate::events::{Event, Message, Request};
 use crate::frames::frame;
@@ -42,7 +41,7 @@ impl Rogue {
             for _ in 0..count {
                 let ping = wire::ping_payload(act.random);
                 self.wire.send(&wire::frame(wire::LAST | wire::PING, &ping, act.random.random()));
-                self.tell(Deed::Pings(ping));
+                self.pings(ping);
             }
             return Some("pings");
         }

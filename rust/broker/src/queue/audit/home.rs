@@ -7,13 +7,15 @@ use crate::audit::{Amount, Audit};
 use crate::ids::{ConsumerKey, PatternKey, QueueKey, ShardId};
 use crate::queue::QueueKind;
 use crate::queue::home::Home;
+use crate::queue::pending::Pending;
 use crate::queue::types::{Consumed, Consumer, Effect, Queue, Taker};
 
 impl Home {
     /// Visits all queues, consumers and patterns.
     pub(super) fn audit(&self, audit: &mut Audit) {
         let consumers = self.consumers_by_source();
-        let listed: BTreeSet<QueueKey> = self.ready_queues.iter().copied().collect();
+        let listed: BTreeSet<QueueKey> =
+            self.ready_queues.iter().chain(self.copies.held()).copied().collect();
         for (key, queue) in self.queues.iter() {
             audit.queue(key, Amount::new(queue.in_flight, queue.in_flight_bytes));
             queue.pending.audit(audit);
@@ -24,7 +26,11 @@ impl Home {
                 format!("{} is ready: {}, and on the list: {is_listed}", queue.shown(), queue.is_ready)
             });
         }
-        audit.equal("ready queues", self.ready_queues.len(), listed.len());
+        audit.equal("ready queues", self.ready_queues.len() + self.copies.held().len(), listed.len());
+        let private = self.queues.iter().filter(|(_, queue)| queue.kind == QueueKind::Private);
+        let dropped = self.sweep.dropped.iter().filter(|pending| pending.bytes.is_in_sum());
+        let bytes = private.map(|(_, queue)| &queue.pending).chain(dropped).map(Pending::bytes).sum();
+        audit.equal("bytes in private queues", self.private_bytes(), bytes);
         let waiting = self.queues.iter().filter(|(_, queue)| queue.waits_to_load).count();
         let in_line = self.paging.waiting.iter().filter(|key| self.queues.get(**key).is_some()).count();
         audit.equal("queues that wait to load", waiting, in_line);

@@ -36,7 +36,8 @@ impl Queues {
     fn audit_kept(&self, audit: &mut Audit) {
         let stale = &self.stale;
         audit.stale += stale.by_arrival.len();
-        for (arrival, message) in &stale.by_arrival {
+        for (arrival, waiting) in &stale.by_arrival {
+            let message = &waiting.message;
             message.audit(audit);
             let is_named =
                 stale.by_name.get(message.destination()).is_some_and(|same| same.contains(arrival));
