@@ -191,7 +191,9 @@ impl Owners<'_> {
             .filter_map(|consumer| consumer.own_queue)
             .collect();
         for queue in queues {
-            let bytes = self.queues.home.queue(queue).map_or(0, Queue::waiting_bytes);
+            // What an initial replay has brought is bounded by its window.
+            let is_live = |queue: &&Queue| !queue.has_first();
+            let bytes = self.queues.home.queue(queue).filter(is_live).map_or(0, Queue::waiting_bytes);
             if bytes > 0 {
                 self.drop_oldest(queue, key, bytes / 2 + 1);
             }
