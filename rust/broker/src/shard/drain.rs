@@ -181,7 +181,10 @@ impl Shard {
 
     /// Whether messages of topics wait for room in a connection's outbox, there or in private queues of its subscriptions.
     fn has_undelivered(&self, conn: &Conn) -> bool {
-        conn.has_deferred() || conn.subscriptions.iter().any(|index| conn.owes(&self.queues, *index))
+        // Most often nothing waits in any private queue, and there may be very many subscriptions.
+        let may_owe = self.queues.home.private_bytes() > 0 || conn.output.deferred.is_some();
+        conn.has_deferred()
+            || (may_owe && conn.subscriptions.iter().any(|index| conn.owes(&self.queues, *index)))
     }
 
     /// Whether all received frames are handled, and no RECEIPT is pending. Round trips need no check: the shard that

@@ -17,8 +17,9 @@ use crate::events::{Answer, ClientId, Event, Request, SubscriptionId, Violation,
 use crate::options::Options;
 use crate::patterns::Rules;
 
-/// How long an UNSUBSCRIBE may wait for what its client has sent before.
-const END_MAX: Duration = Duration::from_secs(120);
+/// How long an UNSUBSCRIBE may wait for what its client has sent before: its SENDs may wait for its own subscriptions, whose
+/// ACKs come behind them.
+const END_MAX: Duration = Duration::from_secs(600);
 
 /// A query of a SEND.
 #[derive(Debug)]
