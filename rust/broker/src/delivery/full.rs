@@ -113,10 +113,10 @@ impl Owners<'_> {
         }
         self.turn.budget.change(conn.subscriptions.len());
         let waiting = self.waiting_bytes(key);
+        let short = self.waits_for_memory(key);
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let has_deferred = conn.has_deferred();
         // An outbox that is completely written is not flushed again, so its state would not be updated.
-        let short = self.turn.memory.is_short && waiting > 0;
         let full = waiting >= self.turn.config.outbox_limit || has_deferred || short;
         if !full {
             return;

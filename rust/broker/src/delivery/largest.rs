@@ -53,9 +53,18 @@ struct WaitingBytes {
 
 impl Owners<'_> {
     /// Bytes that wait for a connection, and that its publishers wait for: in its outbox, and in queues of its
-    /// subscriptions to topics, except those with a policy of their own.
+    /// subscriptions to topics, except those with a policy of their own. During a drain only the outbox counts: ACKs are not
+    /// read any more, so no time would empty the queues.
     pub fn waiting_bytes(&self, key: ConnKey) -> usize {
-        self.all_waiting_bytes(key).common
+        match self.turn.is_draining {
+            true => self.connections.table.get(key).map_or(0, |conn| conn.output.outbox.bytes()),
+            false => self.all_waiting_bytes(key).common,
+        }
+    }
+
+    /// Whether anything waits for a connection although memory is short.
+    pub(super) fn waits_for_memory(&self, key: ConnKey) -> bool {
+        self.turn.memory.is_short && self.all_waiting_bytes(key).common > 0
     }
 
     fn all_waiting_bytes(&self, key: ConnKey) -> WaitingBytes {

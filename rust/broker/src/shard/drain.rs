@@ -72,6 +72,7 @@ impl Shard {
         draining.deadline_ms = self.turn.now_ms.saturating_add(drain_ms).max(1);
         for key in self.connections.table.keys() {
             self.connections.queue_for_reading(key);
+            self.delivery().note_progress(key); // what waits for ACKs does not make it full any more
         }
     }
 

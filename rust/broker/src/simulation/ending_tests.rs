@@ -117,3 +117,29 @@ fn a_drain_does_not_stop_the_home_of_an_initial_replay() {
         assert!(reader.is_closed() && has_it, "after {rounds} rounds: {} messages", reader.bodies.len());
     }
 }
+
+/// Its ACKs are not read any more, so no time would empty its queue.
+#[test]
+fn a_drain_does_not_cut_off_a_subscription_for_its_missing_acks() {
+    let mut broker = broker(Config { drain: Duration::from_secs(3600), ..config(1) });
+    let [mut reader, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
+    reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\nack:client-individual\nprefetch-count:1\n\n\0");
+    exchange(&mut broker, &mut reader);
+    let send = format!("SEND\ndestination:/topic/a\ntransaction:t\n\n{}\0", "x".repeat(4000));
+    for count in [100, 1] {
+        publisher.send(format!("BEGIN\ntransaction:t\n\n\0{}", send.repeat(count)).as_bytes());
+        let receipt = publisher.expect_receipt();
+        publisher.send(format!("COMMIT\ntransaction:t\nreceipt:{receipt}\n\n\0").as_bytes());
+        exchange(&mut broker, &mut publisher);
+    }
+    assert_eq!(receipts(&publisher), 1, "the second COMMIT waits for the subscription");
+    broker.shared.mailboxes[0].post(&mut vec![Mail::Drain]);
+    for _ in 0..100 {
+        broker.round();
+        reader.read(usize::MAX);
+        publisher.read(usize::MAX);
+    }
+    assert!(receipts(&publisher) == 2 && publisher.is_closed());
+    let is_blamed = reader.received_frames().any(|head| head.contains("E-SLOW-CONSUMER"));
+    assert!(reader.is_closed() && !is_blamed);
+}
