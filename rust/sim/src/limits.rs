@@ -8,7 +8,7 @@
 //! |---|---|
 //! | visits | 11 eighths of 20,000, and a step of up to [`STEP_VISITS`]; connections that end together 10,000 more |
 //! | bytes encoded | 4.25 MiB; each part of a turn finishes a fan-out of up to 1 MiB, or a frame |
-//! | deliveries | 85,000; each part finishes a group, which has a subscription once |
+//! | deliveries | 85,000; each part finishes a group, which has a subscription once, and what a queue delivers at once |
 //! | bytes read | all are counted in the visits, 512 for each |
 //! | calls that write | one for each connection, and one for each that is written to early or at its end; and for each `outbox_limit` |
 //! | `memory_limit` | each shard may add one turn's work; and names that it is told |
@@ -41,6 +41,8 @@ const ENDS_VISITS: usize = 10_000;
 const VISIT_BYTES: usize = 512;
 /// The parts of a turn.
 const PARTS: usize = 5;
+/// What one queue delivers at once.
+const QUEUE_DELIVERIES: usize = 64;
 /// A fan-out of this size is not split.
 const FAN_OUT_BYTES: usize = 1 << 20;
 /// What a shard holds for a name that others subscribe to, and what a connection holds that has just been opened.
@@ -157,7 +159,7 @@ impl Limits {
         let uses = [
             ("visits", visited, 20_000 * 11 / 8 / divisor + STEP_VISITS + ends),
             ("bytes encoded", work.encoded, (17 << 18) / divisor + PARTS * step),
-            ("deliveries", work.deliveries, 85_000 / divisor + PARTS * self.subscriptions),
+            ("deliveries", work.deliveries, 85_000 / divisor + PARTS * (self.subscriptions + QUEUE_DELIVERIES)),
             ("bytes read", traffic.read, visited * VISIT_BYTES),
             ("calls that write", traffic.writes, 3 * all(before).max(all(after)) + 64 + full),
         ];

@@ -70,7 +70,10 @@ impl Owners<'_> {
             }
         }
         self.queues.home.enqueue(queue, message);
-        self.dispatch_at_once(queue);
+        // A message to many subscriptions would dispatch what waits in all of their queues.
+        if !self.turn.budget.is_exhausted() {
+            self.dispatch_at_once(queue);
+        }
         self.queue().count_visits();
         let conn = self.connections.table.member_mut(member.conn);
         if own.is_none()

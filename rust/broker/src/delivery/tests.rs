@@ -273,6 +273,23 @@ fn a_subscription_whose_queue_grows_stops_publishers_while_memory_is_short() {
     assert_eq!(fixture.told_full(), [("/t".to_owned(), false)]);
 }
 
+/// Seed 27006164: each of them delivered what waited in it, 64 messages at a time.
+#[test]
+fn a_message_to_many_private_queues_waits_in_them_once_the_turn_is_over() {
+    let mut fixture = with_large_outboxes();
+    let conn = fixture.connect(ROOM);
+    for id in ["0", "1"] {
+        let queue = fixture.queues.home.create(b"/t", crate::queue::QueueKind::Private);
+        fixture.subscribe(conn, "/t", id, Some(queue));
+    }
+    fixture.turn.budget = Budget::nearly_over();
+    fixture.deliver("/t", "a");
+    assert_eq!(fixture.turn.counters.deliveries, 0);
+    fixture.turn.budget = Budget::default();
+    fixture.owners().dispatch();
+    assert_eq!(fixture.turn.counters.deliveries, 2);
+}
+
 #[test]
 fn a_filter_is_full_while_one_of_its_subscriptions_is() {
     let mut fixture = with_large_outboxes();
