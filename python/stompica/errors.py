@@ -4,7 +4,8 @@
     ├── ConfigError      (also a ValueError)    a setting is unknown, out of range or not built yet
     ├── StartError       (also an OSError)      the broker can't start: port in use, no such address
     ├── NotRunning       (also a RuntimeError)  the broker was not started, or has ended
-    └── BrokerFailed     (also a RuntimeError)  a broker thread panicked: a bug; the broker has stopped
+    ├── BrokerFailed     (also a RuntimeError)  a broker thread panicked: a bug; the broker has stopped
+    └── DiagError                              a query of `stompica.diag` failed
 
 Each message is one line.
 """

@@ -71,6 +71,8 @@ pub struct Audit {
     findings: Vec<String>,
     /// Bytes of messages, as [`crate::held`] counts them.
     pub message_bytes: i64,
+    /// Bytes of messages that are owed to subscriptions, as [`crate::held`] counts them.
+    pub owed_bytes: i64,
     /// Bytes of texts and weights, as [`crate::held`] counts them.
     pub text_bytes: i64,
     /// Bytes of batches in the broker's count.

@@ -10,7 +10,7 @@ use crate::audit::Before;
 use crate::config::Config;
 use crate::connection::listener::Listener;
 use crate::door::{Events, Instant, Interest, Poll, Waker};
-use crate::held;
+use crate::held::{self, Sums};
 use crate::ids::{self, ShardId};
 pub use crate::ids::{NO_RECORD, RecordId};
 use crate::log::{LogQueue, Record};
@@ -32,7 +32,7 @@ const EVENTS_MAX: usize = 1024;
 struct Thread {
     /// `None` once it has ended.
     shard: Option<Shard>,
-    message_bytes: i64,
+    sums: Sums,
     slept_at: Instant,
     /// How long it sleeps since then without an event; `None`: without a limit.
     sleep: Option<Duration>,
@@ -40,7 +40,7 @@ struct Thread {
 
 impl Thread {
     fn new(shard: Shard) -> Self {
-        Thread { sleep: shard.sleep(), shard: Some(shard), message_bytes: 0, slept_at: Instant::now() }
+        Thread { sleep: shard.sleep(), shard: Some(shard), sums: Sums::default(), slept_at: Instant::now() }
     }
 }
 
@@ -80,9 +80,9 @@ impl SteppedBroker {
             shard.begin();
             Thread::new(shard)
         };
-        let previous_bytes = held::swap(0);
+        let previous = held::swap(Sums::default());
         let threads = polls.into_iter().zip(stores).enumerate().map(new).collect();
-        held::swap(previous_bytes);
+        held::swap(previous);
         SteppedBroker {
             shared,
             threads,
@@ -125,7 +125,7 @@ impl SteppedBroker {
     pub fn turn(&mut self, at: usize) {
         let thread = &mut self.threads[at];
         let Some(shard) = &mut thread.shard else { return };
-        let previous_bytes = held::swap(thread.message_bytes);
+        let previous = held::swap(thread.sums);
         shard.run_turn(&mut self.events);
         self.reclaimed_while_busy |= outside::take_reclaims() > 0 && shard.has_work();
         (thread.slept_at, thread.sleep) = (Instant::now(), shard.sleep());
@@ -134,7 +134,7 @@ impl SteppedBroker {
             shard.end();
             thread.shard = None;
         }
-        thread.message_bytes = held::swap(previous_bytes);
+        thread.sums = held::swap(previous);
         if has_ended {
             let is_last = self.threads.iter().all(|thread| thread.shard.is_none());
             self.shared.discard_mail(at, is_last);
@@ -192,10 +192,7 @@ impl SteppedBroker {
     /// What the broker holds now.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::of(
-            &self.shared,
-            self.threads.iter().map(|thread| (thread.shard.as_ref(), thread.message_bytes)),
-        )
+        Snapshot::of(&self.shared, self.threads.iter().map(|thread| (thread.shard.as_ref(), thread.sums)))
     }
 
     /// How much of its limits the broker uses now; `None` once a shard has ended.
@@ -211,8 +208,7 @@ impl SteppedBroker {
         if self.threads.iter().any(|thread| thread.shard.is_none()) {
             return Vec::new();
         }
-        let threads =
-            self.threads.iter().filter_map(|thread| Some((thread.shard.as_ref()?, thread.message_bytes)));
+        let threads = self.threads.iter().filter_map(|thread| Some((thread.shard.as_ref()?, thread.sums)));
         snapshot::audit(&self.shared, threads, &mut self.before)
     }
 }
@@ -220,8 +216,8 @@ impl SteppedBroker {
 impl Drop for SteppedBroker {
     fn drop(&mut self) {
         // What the shards hold is dropped on this thread, but was never added to its sum.
-        let previous_bytes = held::swap(0);
+        let previous = held::swap(Sums::default());
         self.threads.clear();
-        held::swap(previous_bytes);
+        held::swap(previous);
     }
 }

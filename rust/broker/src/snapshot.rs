@@ -1,6 +1,7 @@
 //! The contents of a simulated broker at one moment.
 
 use crate::door::sync::Ordering;
+use crate::held::Sums;
 
 #[cfg(any(test, simulated))]
 use crate::audit::{Audit, Before};
@@ -34,11 +35,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// What the shards hold, each with the byte count of its thread (see [`crate::held`]); one that has
+    /// What the shards hold, each with the byte counts of its thread (see [`crate::held`]); one that has
     /// ended holds nothing.
     pub(crate) fn of<'a>(
         shared: &Shared,
-        threads: impl Iterator<Item = (Option<&'a Shard>, i64)>,
+        threads: impl Iterator<Item = (Option<&'a Shard>, Sums)>,
     ) -> Snapshot {
         let mut snapshot = Snapshot {
             connections: shared.totals.connections.load(Ordering::Relaxed),
@@ -46,32 +47,34 @@ impl Snapshot {
             fan_out_work: shared.mailboxes.iter().map(|mailbox| mailbox.add_work(0)).sum(),
             ..Snapshot::default()
         };
-        for (shard, message_bytes) in threads {
+        for (shard, sums) in threads {
             if let Some(shard) = shard {
                 shard.add_to(&mut snapshot);
             }
-            snapshot.message_bytes += message_bytes;
+            snapshot.message_bytes += sums.held;
         }
         snapshot
     }
 }
 
-/// Counts anew everything that the shards of a broker hold, each with the byte count of its thread. Returns what is
+/// Counts anew everything that the shards of a broker hold, each with the byte counts of its thread. Returns what is
 /// inconsistent. It is called between two turns, before any shard has ended.
 #[cfg(any(test, simulated))]
 pub(crate) fn audit<'a>(
     shared: &Shared,
-    threads: impl Iterator<Item = (&'a Shard, i64)>,
+    threads: impl Iterator<Item = (&'a Shard, Sums)>,
     before: &mut Before,
 ) -> Vec<String> {
     let mut audit = Audit::of(shared.mailboxes.len());
-    let mut thread_bytes = 0;
-    for (shard, of_thread) in threads {
-        shard.audit(&mut audit, of_thread);
-        thread_bytes += of_thread;
+    let (mut thread_bytes, mut owed_bytes) = (0, 0);
+    for (shard, sums) in threads {
+        shard.audit(&mut audit, sums);
+        thread_bytes += sums.held;
+        owed_bytes += sums.owed;
     }
     let totals = &shared.totals;
     audit.equal("bytes of messages and texts", thread_bytes, audit.message_bytes + audit.text_bytes);
+    audit.equal("bytes owed to subscriptions", owed_bytes, audit.owed_bytes);
     let memory = totals.memory.load(Ordering::Relaxed);
     audit.equal("held bytes of all shards", memory, audit.memory + audit.batch_bytes);
     audit.equal(

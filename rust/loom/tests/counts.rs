@@ -115,7 +115,7 @@ fn stale() {
     let hold = |home: u8, names: &'static [&'static [u8]]| {
         let mut stale = Stale::new(ShardId(home), Arc::clone(&counts));
         thread::spawn(move || {
-            let hold = |name| stale.hold(OwnedMessage::new(&message(name, b"x")), 2);
+            let hold = |name| stale.hold(OwnedMessage::new(&message(name, b"x")), 1, 2);
             let told: Vec<ShardId> = names.iter().copied().filter_map(hold).collect();
             (stale, told)
         })

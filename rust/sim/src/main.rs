@@ -29,7 +29,7 @@ use stompica_sim::shrink::shrink;
 use stompica_sim::variables::{Sought, Variables};
 use stompica_sim::world::{Failure, World};
 
-/// Lines of a trace that are shown.
+/// Lines of a trace that are shown: half of them from its beginning, where its steps are, and half from its end.
 const SHOWN_LINES: usize = 200;
 
 fn main() -> ExitCode {
@@ -198,8 +198,13 @@ fn report(failure: &Failure, options: &Options, limit: Duration) {
     eprintln!("{}: {}; cutting down the trace …", failure.violation.checker, failure.violation.text);
     let (kept, least) = shrink(failure, options, limit);
     let trace = &least.trace;
-    for line in &trace[trace.len().saturating_sub(SHOWN_LINES)..] {
-        println!("{line}");
+    let left_out = trace.len().saturating_sub(SHOWN_LINES);
+    for (at, line) in trace.iter().enumerate() {
+        match at.checked_sub(SHOWN_LINES / 2) {
+            Some(0) if left_out > 0 => println!("… {left_out} lines …"),
+            Some(behind) if behind < left_out => {}
+            _ => println!("{line}"),
+        }
     }
     let commit = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
     let commit =

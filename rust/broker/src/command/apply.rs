@@ -68,7 +68,7 @@ impl Owners<'_> {
     /// The reason why the next operation has to wait.
     fn reason_to_wait(&mut self, applying: &Applying) -> Option<WaitReason> {
         if applying.wait_reason.is_some_and(|wait_reason| {
-            wait_reason.stands(self.turn, (self.connections, &self.queues.home), self.deliveries, self.peers)
+            wait_reason.stands(self.turn, self.connections, self.deliveries, self.peers)
         }) {
             return applying.wait_reason;
         }
@@ -79,7 +79,7 @@ impl Owners<'_> {
         if self.turn.budget.published >= last_share(self.turn) {
             return Some(WaitReason::NextTurn);
         }
-        if must_wait_for_memory(self.turn, self.connections, &self.queues.home) {
+        if must_wait_for_memory(self.turn, self.connections) {
             return Some(WaitReason::Memory);
         }
         let destination = self.router.destination_of(self.turn, message.destination()).ok()?;

@@ -18,12 +18,7 @@ fn make_wait(fixture: &mut Fixture, key: ConnKey, obstruct: impl FnOnce(&mut Fix
 /// Continues a COMMIT whose reason to wait no longer exists.
 fn go_on(fixture: &mut Fixture, key: ConnKey, wait_reason: WaitReason) {
     let base = &mut **fixture;
-    assert!(!wait_reason.stands(
-        &base.turn,
-        (&base.connections, &base.queues.home),
-        &base.deliveries,
-        &base.peers
-    ));
+    assert!(!wait_reason.stands(&base.turn, &base.connections, &base.deliveries, &base.peers));
     let applying = fixture.commits.held.pop_front().expect("it waits");
     fixture.owners().apply(applying);
     fixture.settle();

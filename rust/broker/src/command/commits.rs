@@ -15,7 +15,6 @@ use crate::ids::{ConnKey, ShardId, SubscriptionKey};
 use crate::mail::peers::Peers;
 use crate::message::options::Verdict;
 use crate::queue::consumer_state::ConsumerState;
-use crate::queue::home::Home;
 use crate::queue::mail::{Placed, Places, Reservations};
 use crate::requester::Requester;
 use crate::router::fan_out::FanOutKey;
@@ -102,14 +101,14 @@ impl WaitReason {
     pub(crate) fn stands(
         self,
         turn: &Turn,
-        (connections, home): (&Connections, &Home),
+        connections: &Connections,
         deliveries: &Deliveries,
         peers: &Peers,
     ) -> bool {
         match self {
             WaitReason::FanOut(fan_out) => deliveries.fan_outs.is_live(fan_out),
             WaitReason::NextTurn => false,
-            WaitReason::Memory => must_wait_for_memory(turn, connections, home),
+            WaitReason::Memory => must_wait_for_memory(turn, connections),
             WaitReason::Mailboxes(shards) => peers.busy.congested & shards != 0,
             WaitReason::LargeFanOut(shards) => peers.holds_large_fan_outs(shards),
             WaitReason::SlowConsumer(retries) => connections.parking.retries(Pause::SlowConsumer) == retries,

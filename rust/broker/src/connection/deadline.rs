@@ -66,6 +66,10 @@ impl Conn {
         let config = &turn.config;
         match self.life.phase {
             Phase::Leaving => return NEVER,
+            // What it has not taken yet is delivered within `drain`, or counted when that is over.
+            Phase::Closing if turn.is_draining && self.life.since_ms >= turn.draining_since_ms => {
+                return NEVER;
+            }
             Phase::Closing => return self.moved_ms() + CLOSING_STALL_MS,
             Phase::Lingering if planted!("linger-forever") => return NEVER,
             Phase::Lingering => return self.life.since_ms + LINGER_MS,

@@ -100,7 +100,7 @@ impl Owners<'_> {
             if self.turn.budget.is_used_up(share) {
                 return;
             }
-            if must_wait_for_memory(self.turn, self.connections, &self.queues.home) {
+            if must_wait_for_memory(self.turn, self.connections) {
                 return self.deliveries.fan_outs.stop(self.turn.now_ms);
             }
             let Some(mut message) = self.deliveries.fan_outs.take_message(key) else { return };
@@ -120,9 +120,7 @@ impl Owners<'_> {
                 if is_large {
                     self.count_memory();
                 }
-                if (is_large || is_tight)
-                    && must_wait_for_memory(self.turn, self.connections, &self.queues.home)
-                {
+                if (is_large || is_tight) && must_wait_for_memory(self.turn, self.connections) {
                     break;
                 }
             }

@@ -31,9 +31,24 @@ use crate::timer::Since;
 const QUEUE_VISITS: usize = 1;
 
 impl Owners<'_> {
+    /// Bytes that wait for a connection, and that its publishers wait for: in its outbox, and in queues of its
+    /// subscriptions to topics, except those with a policy of their own. During a drain only the outbox counts: ACKs are not
+    /// read any more, so no time would empty the queues.
+    fn waiting_bytes(&self, key: ConnKey) -> usize {
+        let Some(conn) = self.connections.table.get(key) else { return 0 };
+        let mut bytes = conn.output.outbox.bytes();
+        let counted = if self.turn.is_draining { None } else { Some(&conn.subscriptions) };
+        for index in counted.into_iter().flatten() {
+            let consumer = self.queues.consumers.at(*index).filter(|it| it.slow_consumer.is_none());
+            let queue = consumer.and_then(|consumer| self.queues.home.queue(consumer.own_queue?));
+            bytes += queue.map_or(0, Queue::waiting_bytes);
+        }
+        bytes
+    }
+
     /// Puts a message to a topic into the queue of one subscription. The queue of a subscription with
     /// acknowledgements counts as part of its connection's outbox.
-    pub fn deliver_to_queue(&mut self, message: OwnedMessage, queue: QueueKey, member: Member) {
+    pub fn deliver_to_queue(&mut self, mut message: OwnedMessage, queue: QueueKey, member: Member) {
         self.turn.budget.deliveries += 1;
         self.turn.budget.visit(QUEUE_VISITS);
         if member.conn == ConnKey::NONE.index {
@@ -69,6 +84,7 @@ impl Owners<'_> {
                 SlowConsumer::DropOldest => self.drop_oldest(queue, key, limit),
             }
         }
+        message.owe();
         self.queues.home.enqueue(queue, message);
         // A message to many subscriptions would dispatch what waits in all of their queues.
         if !self.turn.budget.is_exhausted() {
@@ -91,7 +107,7 @@ impl Owners<'_> {
     pub(super) fn drop_oldest(&mut self, queue: QueueKey, key: ConnKey, limit: usize) {
         let mut dropped = 0;
         while self.queues.home.queue(queue).is_some_and(|queue| queue.waiting_bytes() >= limit)
-            && self.queues.home.drop_first(queue)
+            && self.queues.home.drop_live(queue)
         {
             dropped += 1;
         }
@@ -154,11 +170,19 @@ impl Owners<'_> {
             return self.connections.queue_for_flushing(key); // again in the next turn
         }
         self.turn.budget.change(conn.subscriptions.len());
-        if self.waiting_bytes(key) < limit / 2 {
+        if self.waiting_bytes(key) < limit / 2 && !self.fills_memory(key) {
             if let Some(conn) = self.connections.table.get_mut(key) {
                 conn.output.full_since_ms = Since::NONE;
             }
             self.change_full(key, false);
+        }
+    }
+
+    /// Looks at a connection that is full once more, since it has acknowledged something: no write may follow.
+    #[cold]
+    pub(super) fn note_ack(&mut self, key: ConnKey) {
+        if self.connections.table.get(key).is_some_and(|conn| conn.output.full_since_ms.is_set()) {
+            self.connections.queue_for_flushing(key);
         }
     }
 
@@ -178,6 +202,7 @@ impl Owners<'_> {
     /// Whether nothing waits any more for a connection that is full: what waited in a queue may have expired.
     pub fn is_relieved(&self, key: ConnKey) -> bool {
         self.waiting_bytes(key) == 0
+            && !self.waits_for_memory(key)
             && self.connections.table.get(key).is_some_and(|conn| !conn.has_deferred())
     }
 

@@ -12,7 +12,7 @@ use crate::router::group::{Member, Place};
 
 impl Owners<'_> {
     /// Delivers a stale or retained message to a new subscription; if that has ended, a stale one is requeued.
-    pub(super) fn take_replayed(&mut self, key: SubscriptionKey, message: OwnedMessage, retained: bool) {
+    pub(super) fn take_replayed(&mut self, key: SubscriptionKey, mut message: OwnedMessage, retained: bool) {
         let place = self.router.subscription_mut(key).map(|found| (found.place, found.conn));
         let Some((Place::Topic { group, .. }, conn)) = place else {
             if !retained {
@@ -26,6 +26,7 @@ impl Owners<'_> {
         }
         self.connections.distribute(self.turn);
         if let Some(queue) = self.router.groups[group as usize].target_queue {
+            message.owe();
             self.queues.home.enqueue_first(queue, message);
             return self.dispatch_at_once(queue);
         }

@@ -2,21 +2,22 @@
 //! subscriptions to topics. They count as full, so that they read and acknowledge, or are cut off, or lose messages, as
 //! their policies say. All connections are measured, then the largest ones are acted on; a number of them in each turn.
 
+use stompica_proto::session::AckMode;
+
 use super::Owners;
-use super::memory::{LARGE_OUTBOX, must_wait_for_memory, output_bytes};
+use super::memory::{LARGE_OUTBOX, all_output_bytes, must_wait_for_memory};
 use crate::config::SlowConsumer;
 use crate::connection::pausing::Pause;
 use crate::door::planted;
 use crate::ids::{ConnKey, QueueKey};
 use crate::queue::types::Queue;
-use crate::router::group::SubscriptionIndex;
 
 /// The interval between two rounds.
 const INTERVAL_MS: u64 = 100;
 /// The visits of one turn: a connection, or a subscription.
 const TURN_VISITS: usize = 4096;
 /// The share of `memory_limit` from which what waits for consumers is a relevant part of it.
-const RELEVANT_SHARE: u64 = 8;
+const RELEVANT_SHARE: i64 = 8;
 
 /// The state of a round over all connections of a shard.
 #[derive(Debug, Default)]
@@ -27,14 +28,30 @@ pub(crate) struct Round {
     place: usize,
     /// The most bytes that wait for one connection, as far as they were measured.
     largest: usize,
-    /// Connections to which at least this much waits are acted on; `None` while they are measured.
-    threshold: Option<usize>,
+    step: Step,
+}
+
+/// What is done with each connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Step {
+    /// What waits for it is measured.
+    #[default]
+    Measure,
+    /// It is acted on if at least this much waits.
+    Act(usize),
+    /// Memory is free again: it is looked at whether it is still full.
+    Relieve,
 }
 
 impl Round {
     /// Whether it has to be continued in the next turn.
     pub(crate) fn is_going(&self) -> bool {
-        self.place > 0 || self.threshold.is_some()
+        self.place > 0 || self.step != Step::Measure
+    }
+
+    /// Looks at all connections that are full, since memory is free again.
+    pub(crate) fn relieve(&mut self) {
+        (self.place, self.step) = (0, Step::Relieve);
     }
 
     fn end(&mut self, now_ms: u64) {
@@ -45,38 +62,47 @@ impl Round {
 /// Bytes that wait for one connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct WaitingBytes {
-    /// In its outbox, and in private queues that have the server's policy.
+    /// In its outbox, in private queues that have the server's policy, and for its ACKs.
     common: usize,
-    /// In private queues with a policy of their own.
-    own: usize,
+    /// In private queues whose own policy drops messages.
+    drops: usize,
+    /// In private queues whose own policy cuts it off.
+    disconnects: usize,
 }
 
 impl Owners<'_> {
-    /// Bytes that wait for a connection, and that its publishers wait for: in its outbox, and in queues of its
-    /// subscriptions to topics, except those with a policy of their own. During a drain only the outbox counts: ACKs are not
-    /// read any more, so no time would empty the queues.
-    pub fn waiting_bytes(&self, key: ConnKey) -> usize {
-        match self.turn.is_draining {
-            true => self.connections.table.get(key).map_or(0, |conn| conn.output.outbox.bytes()),
-            false => self.all_waiting_bytes(key).common,
-        }
+    /// Whether so much waits for a connection while memory is short that it counts as full, however steadily it reads.
+    pub(super) fn fills_memory(&self, key: ConnKey) -> bool {
+        let relevant = usize::try_from(self.turn.memory_limit() / RELEVANT_SHARE).unwrap_or(usize::MAX);
+        self.turn.memory.is_short && self.owed_bytes(key).common >= relevant
     }
 
-    /// Whether anything waits for a connection although memory is short.
+    /// Whether anything waits for a connection while memory is short.
     pub(super) fn waits_for_memory(&self, key: ConnKey) -> bool {
-        self.turn.memory.is_short && self.all_waiting_bytes(key).common > 0
+        self.turn.memory.is_short && self.owed_bytes(key).common > 0
     }
 
-    fn all_waiting_bytes(&self, key: ConnKey) -> WaitingBytes {
+    /// All bytes that wait for a connection, or for its ACKs.
+    pub fn all_owed_bytes(&self, key: ConnKey) -> usize {
+        let WaitingBytes { common, drops, disconnects } = self.owed_bytes(key);
+        common + drops + disconnects
+    }
+
+    fn owed_bytes(&self, key: ConnKey) -> WaitingBytes {
         let Some(conn) = self.connections.table.get(key) else { return WaitingBytes::default() };
-        let mut waiting = WaitingBytes { common: conn.output.outbox.bytes(), own: 0 };
+        let mut waiting = WaitingBytes { common: conn.output.outbox.bytes(), ..WaitingBytes::default() };
         for index in &conn.subscriptions {
             let Some(consumer) = self.queues.consumers.at(*index) else { continue };
-            let queue = consumer.own_queue.and_then(|queue| self.queues.home.queue(queue));
-            let bytes = queue.map_or(0, Queue::waiting_bytes);
+            let Some(queue) = consumer.own_queue.and_then(|queue| self.queues.home.queue(queue)) else {
+                continue;
+            };
             match consumer.slow_consumer {
-                None => waiting.common += bytes,
-                Some(_) => waiting.own += bytes,
+                None => waiting.common += queue.waiting_bytes(),
+                Some(SlowConsumer::Disconnect) => waiting.disconnects += queue.waiting_bytes(),
+                Some(_) => waiting.drops += queue.waiting_bytes(),
+            }
+            if consumer.ack != AckMode::Auto {
+                waiting.common += queue.in_flight().1 as usize; // whoever acknowledges slowly reads slowly
             }
         }
         waiting
@@ -95,11 +121,11 @@ impl Owners<'_> {
         while left > 0 {
             let place = self.deliveries.round.place;
             if place >= self.connections.table.slots() {
-                if self.deliveries.round.threshold.is_some() || !self.is_worth_acting() {
+                if self.deliveries.round.step != Step::Measure || !self.is_worth_acting() {
                     return self.deliveries.round.end(self.turn.now_ms);
                 }
                 let round = &mut self.deliveries.round;
-                (round.threshold, round.place) = (Some(round.largest / 2 + 1), 0);
+                (round.step, round.place) = (Step::Act(round.largest / 2 + 1), 0);
                 continue;
             }
             self.deliveries.round.place = place + 1;
@@ -112,19 +138,24 @@ impl Owners<'_> {
 
     /// Measures a connection, or acts on it. Returns the visits.
     fn examine(&mut self, key: ConnKey) -> usize {
-        let waiting = self.all_waiting_bytes(key);
-        match self.deliveries.round.threshold {
-            None => {
+        let waiting = self.owed_bytes(key);
+        match self.deliveries.round.step {
+            Step::Relieve => self.note_progress(key),
+            Step::Measure => {
                 self.resume_holder(key);
                 let largest = &mut self.deliveries.round.largest;
-                *largest = (*largest).max(waiting.common).max(waiting.own);
+                *largest = (*largest).max(waiting.common).max(waiting.drops).max(waiting.disconnects);
             }
-            Some(threshold) => {
+            Step::Act(threshold) => {
                 if waiting.common >= threshold {
                     self.act_on(key, threshold);
                 }
-                if waiting.own >= threshold {
-                    self.act_on_own_policies(key);
+                if waiting.drops >= threshold {
+                    self.halve_queues(key, Some(SlowConsumer::DropOldest));
+                    self.halve_queues(key, Some(SlowConsumer::DropNewest));
+                }
+                if waiting.disconnects >= threshold {
+                    self.connections.too_slow.push(key);
                 }
             }
         }
@@ -145,10 +176,9 @@ impl Owners<'_> {
 
     /// Whether what waits for consumers is a relevant part of the memory, and for some of them it is much.
     fn is_worth_acting(&self) -> bool {
-        let bytes = output_bytes(self.connections, &self.queues.home) as u64;
-        let bytes = bytes.saturating_mul(self.turn.shards as u64);
-        let fan_outs_wait = must_wait_for_memory(self.turn, self.connections, &self.queues.home);
-        if !fan_outs_wait && bytes < self.turn.config.memory_limit / RELEVANT_SHARE {
+        let bytes = all_output_bytes(self.turn, self.connections);
+        let fan_outs_wait = must_wait_for_memory(self.turn, self.connections);
+        if !fan_outs_wait && bytes < self.turn.memory_limit() / RELEVANT_SHARE {
             return false; // other uses take most of it
         }
         self.deliveries.round.largest >= if fan_outs_wait { 1 } else { LARGE_OUTBOX }
@@ -170,25 +200,6 @@ impl Owners<'_> {
         }
     }
 
-    /// Acts on the subscriptions of a connection that have a policy of their own.
-    fn act_on_own_policies(&mut self, key: ConnKey) {
-        for policy in [SlowConsumer::DropOldest, SlowConsumer::DropNewest] {
-            self.halve_queues(key, Some(policy));
-        }
-        let disconnects = |index: &SubscriptionIndex| {
-            let consumer = self.queues.consumers.at(*index);
-            consumer.is_some_and(|consumer| {
-                let queue = consumer.own_queue.and_then(|queue| self.queues.home.queue(queue));
-                consumer.slow_consumer == Some(SlowConsumer::Disconnect)
-                    && queue.is_some_and(|queue| queue.waiting_bytes() >= LARGE_OUTBOX)
-            })
-        };
-        let conn = self.connections.table.get(key);
-        if conn.is_some_and(|conn| conn.life.is_open() && conn.subscriptions.iter().any(disconnects)) {
-            self.connections.too_slow.push(key);
-        }
-    }
-
     /// Drops the older half of the messages in each private queue of a connection whose subscription has this policy.
     fn halve_queues(&mut self, key: ConnKey, policy: Option<SlowConsumer>) {
         let Some(conn) = self.connections.table.get(key) else { return };
@@ -200,9 +211,7 @@ impl Owners<'_> {
             .filter_map(|consumer| consumer.own_queue)
             .collect();
         for queue in queues {
-            // What an initial replay has brought is bounded by its window.
-            let is_live = |queue: &&Queue| !queue.has_first();
-            let bytes = self.queues.home.queue(queue).filter(is_live).map_or(0, Queue::waiting_bytes);
+            let bytes = self.queues.home.queue(queue).map_or(0, Queue::waiting_bytes);
             if bytes > 0 {
                 self.drop_oldest(queue, key, bytes / 2 + 1);
             }

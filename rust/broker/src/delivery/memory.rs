@@ -10,7 +10,6 @@ use crate::connection::Connections;
 use crate::held;
 use crate::ids::ConnKey;
 use crate::log::Level;
-use crate::queue::home::Home;
 use crate::queue::queues::Queues;
 use crate::router::Router;
 use crate::turn::Turn;
@@ -27,23 +26,27 @@ pub(crate) fn last_share(turn: &Turn) -> usize {
     usize::try_from(turn.config.memory_limit / LAST_SHARE / turn.shards as u64).unwrap_or(usize::MAX)
 }
 
-/// The bytes that wait for consumers of this shard.
-pub(super) fn output_bytes(connections: &Connections, home: &Home) -> usize {
-    connections.chunks.held_bytes() + home.private_bytes()
+/// The bytes that this shard owes to consumers: in outboxes, and messages that wait for its subscriptions to topics, or for
+/// their ACKs. Those that subscriptions of several shards share count at any of them.
+fn output_bytes(connections: &Connections) -> i64 {
+    connections.chunks.held_bytes() as i64 + held::owed()
 }
 
-/// Whether fan-outs have to wait for memory. While the outboxes and private queues of all shards hold little, their
-/// receivers free what it adds to them, and nobody may free the rest: queues without consumers, or input that waits for the
+/// The bytes that all shards owe to consumers.
+pub(super) fn all_output_bytes(turn: &Turn, connections: &Connections) -> i64 {
+    turn.output_with(output_bytes(connections))
+}
+
+/// Whether fan-outs have to wait for memory. While all shards owe little to consumers, these free what it adds, and nobody may free the rest: queues without consumers, or input that waits for the
 /// end of the fan-out.
-pub(crate) fn must_wait_for_memory(turn: &Turn, connections: &Connections, home: &Home) -> bool {
-    turn.is_out_of_memory()
-        && turn.output_with(output_bytes(connections, home)) >= turn.memory_limit() / LAST_SHARE as i64
+pub(crate) fn must_wait_for_memory(turn: &Turn, connections: &Connections) -> bool {
+    turn.is_out_of_memory() && all_output_bytes(turn, connections) >= turn.memory_limit() / LAST_SHARE as i64
 }
 
 /// Whether the private queues of subscriptions have to wait for memory. Their messages are in memory already, and outboxes
 /// that hold little are written soon.
 pub(crate) fn must_wait_for_outboxes(turn: &Turn, connections: &Connections) -> bool {
-    turn.is_out_of_memory() && connections.chunks.held_bytes() >= last_share(turn)
+    must_wait_for_memory(turn, connections) && connections.chunks.held_bytes() >= last_share(turn)
 }
 
 impl Deliveries {
@@ -71,7 +74,7 @@ impl Owners<'_> {
             + self.turn.timers.held_bytes();
         let held = i64::try_from(held).unwrap_or(i64::MAX);
         self.turn.count_memory(held.saturating_add(held::bytes()));
-        self.turn.count_output(output_bytes(self.connections, &self.queues.home));
+        self.turn.count_output(output_bytes(self.connections));
     }
 
     /// Whether a connection may send although memory is short: it has deliveries in flight, and their ACKs may follow
@@ -109,8 +112,11 @@ impl Owners<'_> {
         if self.turn.memory.is_short {
             self.request_allowances();
         }
-        if self.turn.memory.is_short {
-            if !was_short {
+        if was_short && !self.turn.memory.is_short {
+            self.deliveries.round.relieve();
+        }
+        if self.turn.memory.is_short || self.deliveries.round.is_going() {
+            if !was_short && self.turn.memory.is_short {
                 self.turn.log(Level::Warn, || {
                     format!("{held} bytes are held, memory_limit is {limit}: publishers pause")
                 });

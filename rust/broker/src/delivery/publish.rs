@@ -90,6 +90,6 @@ impl Owners<'_> {
     pub fn mail_waits_for_memory(&self) -> bool {
         !self.peers.inbound.is_empty()
             && !self.peers.inbound.can_go_on(&self.deliveries.fan_outs)
-            && must_wait_for_memory(self.turn, self.connections, &self.queues.home)
+            && must_wait_for_memory(self.turn, self.connections)
     }
 }

@@ -309,6 +309,9 @@ impl Owners<'_> {
             }
             None => Credit { messages: 1 + i64::from(planted!("credit-twice")), bytes },
         };
+        if self.turn.memory.is_short {
+            self.note_ack(conn);
+        }
         if is_replaying {
             self.pull_soon(conn); // if messages that waited for this credit have expired, no write follows
         }

@@ -15,6 +15,7 @@ use stompica_proto::escape::escape_into;
 #[cfg(any(test, simulated))]
 use crate::audit::Audit;
 use crate::collections::keyed::Key;
+use crate::door::sync::{AtomicUsize, Ordering};
 use crate::held;
 use crate::ids::{NO_RECORD, RecordId};
 use crate::message::options::SendOptions;
@@ -28,11 +29,15 @@ enum Payload {
 
 /// Bytes that several messages share, counted once.
 #[derive(Debug)]
-struct Shared(Box<[u8]>);
+struct Shared {
+    bytes: Box<[u8]>,
+    /// The number of messages among them that are owed to a subscription.
+    owed: AtomicUsize,
+}
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        held::add(-(self.0.len() as i64));
+        held::add(-(self.bytes.len() as i64));
     }
 }
 
@@ -40,7 +45,7 @@ impl Payload {
     fn bytes(&self) -> &[u8] {
         match self {
             Payload::Own(bytes) => bytes,
-            Payload::Shared(shared) => &shared.0,
+            Payload::Shared(shared) => &shared.bytes,
         }
     }
 }
@@ -53,6 +58,8 @@ pub struct OwnedMessage {
     headers_len: u32,
     id_len: u16,
     plain: bool,
+    /// It waits in the private queue of a subscription, or for its ACK.
+    is_owed: bool,
     /// The number of the connection that sent it.
     sender: u64,
     /// `persistent:true`: the store must keep it.
@@ -81,6 +88,9 @@ const NOBODY: Key = Key { index: u32::MAX, generation: 0 };
 impl Drop for OwnedMessage {
     fn drop(&mut self) {
         held::add(-self.cost());
+        if self.is_owed {
+            self.count_owed(false);
+        }
     }
 }
 
@@ -99,6 +109,7 @@ impl OwnedMessage {
             headers_len: message.headers.len() as u32,
             id_len: message.id.len() as u16,
             plain: message.plain,
+            is_owed: false,
             sender: message.sender,
             persistent: false,
             grouped: false,
@@ -133,12 +144,34 @@ impl OwnedMessage {
         (own + size_of::<OwnedMessage>() + 16) as i64
     }
 
+    /// Records that it is owed to a subscription from now on. Its bytes, which others may share, count once.
+    pub fn owe(&mut self) {
+        if !self.is_owed {
+            self.is_owed = true;
+            self.count_owed(true);
+        }
+    }
+
+    /// Counts this message among those that are owed, or no longer.
+    fn count_owed(&self, is_owed: bool) {
+        let is_counted = match &self.payload {
+            Payload::Own(_) => true,
+            Payload::Shared(shared) if is_owed => shared.owed.fetch_add(1, Ordering::Relaxed) == 0,
+            Payload::Shared(shared) => shared.owed.fetch_sub(1, Ordering::Relaxed) == 1,
+        };
+        if is_counted {
+            let bytes = self.size() as i64;
+            held::add_owed(if is_owed { bytes } else { -bytes });
+        }
+    }
+
     /// Makes a second instance; from now on both share the bytes.
     #[must_use]
     pub fn share(&mut self) -> OwnedMessage {
         if let Payload::Own(bytes) = &mut self.payload {
             // The bytes were counted as a part of this message; now they are counted separately.
-            self.payload = Payload::Shared(Arc::new(Shared(std::mem::take(bytes))));
+            let owed = AtomicUsize::new(usize::from(self.is_owed));
+            self.payload = Payload::Shared(Arc::new(Shared { bytes: std::mem::take(bytes), owed }));
         }
         self.copy().unwrap_or_else(|| OwnedMessage::new(&self.message()))
     }
@@ -146,7 +179,7 @@ impl OwnedMessage {
     /// A copy that shares the bytes; `None` if they are not shared yet.
     fn copy(&self) -> Option<OwnedMessage> {
         let Payload::Shared(shared) = &self.payload else { return None };
-        let copy = OwnedMessage { payload: Payload::Shared(Arc::clone(shared)), ..*self };
+        let copy = OwnedMessage { payload: Payload::Shared(Arc::clone(shared)), is_owed: false, ..*self };
         held::add(copy.cost());
         Some(copy)
     }
@@ -158,7 +191,13 @@ impl OwnedMessage {
         if let Payload::Shared(shared) = &self.payload
             && audit.is_first_visit(shared)
         {
-            audit.message_bytes += shared.0.len() as i64;
+            audit.message_bytes += shared.bytes.len() as i64;
+            if shared.owed.load(Ordering::Relaxed) > 0 {
+                audit.owed_bytes += shared.bytes.len() as i64;
+            }
+        }
+        if self.is_owed && matches!(self.payload, Payload::Own(_)) {
+            audit.owed_bytes += self.size() as i64;
         }
     }
 

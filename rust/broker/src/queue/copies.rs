@@ -3,20 +3,17 @@
 //! their messages back ([`Home::allow_copies`]).
 
 use std::mem::take;
-use std::ops::{AddAssign, SubAssign};
-use std::sync::Arc;
 
 use super::QueueKind;
 use super::consumers::STALE_MAX;
 use super::home::Home;
-use crate::door::sync::{AtomicUsize, Ordering::Relaxed};
 use crate::ids::QueueKey;
 
 /// The queues of subscriptions to topics of one home.
 #[derive(Debug)]
 pub(super) struct Copies {
-    /// The bytes that wait in private queues, also in those that were removed and are being dropped.
-    private: Arc<AtomicUsize>,
+    /// The number of private queues.
+    pub(super) private: usize,
     /// The bytes that may still be delivered. The last message may exceed them.
     left: usize,
     /// Queues that hold messages back, marked as ready. Some of them may have been removed.
@@ -25,7 +22,7 @@ pub(super) struct Copies {
 
 impl Default for Copies {
     fn default() -> Self {
-        Copies { private: Arc::new(AtomicUsize::new(0)), left: usize::MAX, held: Vec::new() }
+        Copies { private: 0, left: usize::MAX, held: Vec::new() }
     }
 }
 
@@ -66,66 +63,11 @@ impl Copies {
     }
 }
 
-/// The bytes of the pending messages of a queue, which a sum over all private queues of its home includes.
-#[derive(Debug, Default)]
-pub struct PendingBytes {
-    own: usize,
-    sum: Option<Arc<AtomicUsize>>,
-}
-
-impl PendingBytes {
-    /// Their number.
-    #[must_use]
-    pub fn get(&self) -> usize {
-        self.own
-    }
-
-    /// Whether a sum includes them.
-    #[cfg(any(test, simulated))]
-    pub(super) fn is_in_sum(&self) -> bool {
-        self.sum.is_some()
-    }
-
-    /// Only the thread of the home changes the sum, so it needs no atomic addition.
-    fn change(&mut self, own: usize) {
-        let before = std::mem::replace(&mut self.own, own);
-        if let Some(sum) = &self.sum {
-            sum.store(sum.load(Relaxed) + own - before, Relaxed);
-        }
-    }
-}
-
-impl AddAssign<usize> for PendingBytes {
-    #[inline]
-    fn add_assign(&mut self, bytes: usize) {
-        self.change(self.own + bytes);
-    }
-}
-
-impl SubAssign<usize> for PendingBytes {
-    #[inline]
-    fn sub_assign(&mut self, bytes: usize) {
-        self.change(self.own - bytes);
-    }
-}
-
-impl Drop for PendingBytes {
-    fn drop(&mut self) {
-        self.change(0);
-    }
-}
-
 impl Home {
-    /// The bytes that wait in private queues. A message that waits in several of them counts several times.
+    /// The number of private queues.
     #[must_use]
-    pub fn private_bytes(&self) -> usize {
-        self.copies.private.load(Relaxed)
-    }
-
-    /// The bytes that a new queue of this kind counts.
-    pub(super) fn pending_bytes(&self, kind: QueueKind) -> PendingBytes {
-        let sum = (kind == QueueKind::Private).then(|| Arc::clone(&self.copies.private));
-        PendingBytes { own: 0, sum }
+    pub fn private_queues(&self) -> usize {
+        self.copies.private
     }
 
     /// Permits the queues of subscriptions to topics to deliver this number of bytes; the last message may exceed it.

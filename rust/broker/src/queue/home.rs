@@ -22,7 +22,9 @@ use super::pacing::Pacing;
 use super::paging::Paging;
 use super::patterns::Patterns;
 use super::sweep::Sweep;
-use super::types::{Consumer, Counts, Credit, Effect, GivenBack, Progress, Queue, Refusal, Rules, Taker};
+use super::types::{
+    Consumer, Counts, Credit, Effect, FIRST_SEQ, GivenBack, Progress, Queue, Refusal, Rules, Taker,
+};
 use crate::collections::keyed::Keyed;
 use crate::collections::spread::{self, Spread};
 use crate::config::Config;
@@ -192,12 +194,11 @@ impl Home {
 
     /// Adds a queue, which must not exist. Consumers of matching patterns consume it from now on.
     pub fn create(&mut self, name: &[u8], kind: QueueKind) -> QueueKey {
-        let mut queue = Queue::new(name, kind, self.now_ms);
-        queue.pending.bytes = self.pending_bytes(kind);
-        let key = self.queues.insert(queue);
+        let key = self.queues.insert(Queue::new(name, kind, self.now_ms));
         self.name_bytes += name.len();
-        if kind != QueueKind::Private {
-            self.names.insert(self.hasher.hash_one(name), key);
+        match kind {
+            QueueKind::Private => self.copies.private += 1,
+            _ => self.names.insert(self.hasher.hash_one(name), key),
         }
         if kind.is_named() {
             self.match_patterns(key);
@@ -291,10 +292,11 @@ impl Home {
         self.add_credit(progress.consumer, progress.credit);
     }
 
-    /// Drops the next message to be delivered. Returns whether there was one.
-    pub fn drop_first(&mut self, key: QueueKey) -> bool {
-        let dropped = self.queues.get_mut(key).and_then(|queue| queue.pending.drop_next());
-        dropped.map(|dropped| self.forget_dropped(dropped)).is_some()
+    /// Drops the next message to be delivered of those that were published live, not by an initial replay. Returns whether
+    /// there was one.
+    pub fn drop_live(&mut self, key: QueueKey) -> bool {
+        let dropped = self.queues.get_mut(key).and_then(|queue| queue.pending.take_from(FIRST_SEQ));
+        dropped.map(|dropped| self.forget(&dropped)).is_some()
     }
 
     /// Tells the store that a message has ended.

@@ -97,6 +97,7 @@ impl Home {
         if queue.deadline_ms != u64::MAX {
             self.effects.push(Effect::Timer(u64::MAX, key));
         }
+        self.copies.private -= usize::from(queue.kind == QueueKind::Private);
         self.name_bytes -= queue.name.len();
         self.references -= queue.patterns.len();
         self.drop_waiting(take(&mut queue.pending));

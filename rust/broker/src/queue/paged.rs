@@ -229,7 +229,7 @@ impl Pending {
         messages_max: usize,
         mut page_out: impl FnMut(&OwnedMessage) -> RecordId,
     ) -> usize {
-        if self.paged.is_none() && self.fresh.len() <= window.messages && self.bytes.get() <= window.bytes {
+        if self.paged.is_none() && self.fresh.len() <= window.messages && self.bytes <= window.bytes {
             return 0;
         }
         let paged = self.paged.get_or_insert_default();

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::copies::PendingBytes;
 use super::paged::Paged;
 use crate::collections::paged_deque::PagedDeque;
 use crate::door::planted;
@@ -27,7 +26,7 @@ pub struct Pending {
     pub(super) delayed: BTreeMap<(u64, u64), OwnedMessage>,
     /// The expiry of each message, except those in `delayed`.
     pub(super) expiring: BTreeSet<(u64, u64)>,
-    pub(super) bytes: PendingBytes,
+    pub(super) bytes: usize,
     /// The part of the line before `fresh`, if not all of it is loaded.
     pub(super) paged: Option<Box<Paged>>,
 }
@@ -49,7 +48,7 @@ impl Pending {
     /// The bytes of pending messages.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes.get()
+        self.bytes
     }
 
     /// Adds a message, which nearly always follows all others. Returns the number of visits besides the one of the
@@ -154,6 +153,13 @@ impl Pending {
         let message = self.remove(seq)?;
         self.forget(&message);
         Some(message)
+    }
+
+    /// Removes the first message from this place on, of a line that is not paged; not a delayed one.
+    pub(super) fn take_from(&mut self, place: u64) -> Option<OwnedMessage> {
+        let returned = self.returned.range(place..).next().map(|(seq, _)| *seq);
+        let fresh = self.fresh.front().map(|message| message.seq).filter(|seq| *seq >= place);
+        self.take(returned.into_iter().chain(fresh).min()?)
     }
 
     /// Removes any loaded message, delayed ones last.

@@ -11,13 +11,13 @@ use crate::connection::conn::Conn;
 use crate::connection::deadline::ANSWERS_MS;
 use crate::connection::pausing::Pause;
 use crate::connection::unfinished::send_head;
+use crate::held::Sums;
 use crate::ids::{ConnKey, Subscriber};
 use crate::timer::{Due, NEVER};
 
 impl Shard {
-    /// Visits all owners. `thread_bytes` are the bytes of messages and texts that were created on its thread minus those
-    /// that were dropped there.
-    pub(crate) fn audit(&self, audit: &mut Audit, thread_bytes: i64) {
+    /// Visits all owners. `sums` are those of its thread.
+    pub(crate) fn audit(&self, audit: &mut Audit, sums: Sums) {
         audit.shard = self.turn.id;
         let mut references = References::default();
         self.router.audit(audit);
@@ -47,7 +47,7 @@ impl Shard {
         let held = self.deliveries.held_bytes(&self.connections, &self.router, &self.queues)
             + self.turn.timers.held_bytes();
         if self.turn.number > 0 {
-            audit.equal("held bytes", counted, held as i64 + thread_bytes);
+            audit.equal("held bytes", counted, held as i64 + sums.held);
         }
         audit.memory += counted;
     }

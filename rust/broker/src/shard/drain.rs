@@ -65,6 +65,7 @@ impl Shard {
             return;
         }
         self.turn.is_draining = true;
+        self.turn.draining_since_ms = self.turn.now_ms;
         let drain_ms = u64::try_from(self.turn.config.drain.as_millis()).unwrap_or(u64::MAX);
         let draining = self.draining.get_or_insert_with(Draining::default);
         draining.impatient_ms = self.turn.now_ms.saturating_add(drain_ms / 2);
@@ -182,8 +183,8 @@ impl Shard {
 
     /// Whether messages of topics wait for room in a connection's outbox, there or in private queues of its subscriptions.
     fn has_undelivered(&self, conn: &Conn) -> bool {
-        // Most often nothing waits in any private queue, and there may be very many subscriptions.
-        let may_owe = self.queues.home.private_bytes() > 0 || conn.output.deferred.is_some();
+        // Most often there is no private queue, and there may be very many subscriptions.
+        let may_owe = self.queues.home.private_queues() > 0 || conn.output.deferred.is_some();
         conn.has_deferred()
             || (may_owe && conn.subscriptions.iter().any(|index| conn.owes(&self.queues, *index)))
     }

@@ -345,7 +345,7 @@ impl Shard {
         if !conn.life.is_open() || conn.life.leaving.is_some() {
             return;
         }
-        let bytes = self.delivery().waiting_bytes(key);
+        let bytes = self.delivery().all_owed_bytes(key);
         self.connections.begin_leaving(&mut self.turn, key);
         // A SUBSCRIBE is answered when its subscription ends; the answer must not end the connection before it is told why.
         if let Some(conn) = self.connections.table.get_mut(key) {

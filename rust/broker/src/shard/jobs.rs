@@ -17,9 +17,7 @@ impl Shard {
     /// Whether a COMMIT that waits can continue.
     fn may_apply(&self, applying: &Applying) -> bool {
         let wait_reason = applying.wait_reason;
-        wait_reason.is_none_or(|it| {
-            !it.stands(&self.turn, (&self.connections, &self.queues.home), &self.deliveries, &self.peers)
-        })
+        wait_reason.is_none_or(|it| !it.stands(&self.turn, &self.connections, &self.deliveries, &self.peers))
     }
 
     /// Continues COMMITs whose wait is over.
@@ -106,7 +104,7 @@ impl Shard {
         !self.connections.refill.is_empty()
             || self.queues.replays.has_work()
             || (self.deliveries.fan_outs.first().is_some()
-                && !must_wait_for_memory(&self.turn, &self.connections, &self.queues.home))
+                && !must_wait_for_memory(&self.turn, &self.connections))
             || (self.queues.replays.wait_for_memory() && !self.turn.is_out_of_memory())
     }
 

@@ -56,7 +56,8 @@ impl Shard {
     pub(super) fn memory_timeout(&self) -> Option<Duration> {
         let waits = self.turn.memory.is_awaited()
             || self.connections.unfinished.is_over()
-            || self.connections.has_arriving();
+            || self.connections.has_arriving()
+            || self.deliveries.round.is_going();
         // Memory may have run out since the turn began.
         (waits || self.turn.is_out_of_memory()).then_some(MEMORY_POLL)
     }

@@ -1,5 +1,6 @@
 //! Messages that wait in private queues of subscriptions to topics, near `memory_limit`.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::SimulatedBroker;
@@ -95,24 +96,119 @@ fn last_ack_id(client: &Client) -> String {
     line.expect("it has to be acknowledged").to_owned()
 }
 
-#[test]
-fn a_subscriber_that_acknowledges_slowly_is_not_cut_off_when_memory_is_short() {
-    let mut broker = near_the_limit();
-    let mut slow = subscriber(&mut broker, "a");
-    let mut publisher = connect(&mut broker, 0);
-    for _ in 0..1000 {
-        publish(&mut broker, &mut publisher, "a", 10_000);
+/// Fills memory so that this share of the limit, in percent, is held.
+fn fill_up_to(broker: &SimulatedBroker, percent: i64) {
+    let missing = LIMIT / 100 * percent - held(broker);
+    broker.shared.totals.memory.fetch_add(missing, Ordering::Relaxed);
+}
+
+/// Lets time pass in small steps.
+fn wait(broker: &mut SimulatedBroker, ms: u64) {
+    for _ in 0..ms / 100 {
+        broker.advance_ms(100);
+        broker.run_until_idle();
     }
-    assert!(!publisher.has_all_receipts(), "nothing waits");
+}
+
+/// Lets clients acknowledge one message every 3 s, ten times: longer than one may stall that has something to take, and
+/// not as long as the time of `block`.
+fn acknowledge_slowly(broker: &mut SimulatedBroker, clients: &mut [Client]) {
     for _ in 0..10 {
-        for _ in 0..30 {
-            broker.advance_ms(100); // longer than a consumer may stall that has something to take
-            broker.run_until_idle();
+        wait(broker, 3000);
+        for client in &mut *clients {
+            exchange(broker, client);
+            let ack = last_ack_id(client);
+            if !client.is_closed() {
+                client.send(format!("ACK\nid:{ack}\n\n\0").as_bytes());
+            }
         }
-        exchange(&mut broker, &mut slow);
-        let ack = last_ack_id(&slow);
-        slow.send(format!("ACK\nid:{ack}\n\n\0").as_bytes());
     }
-    exchange(&mut broker, &mut slow);
-    assert!(!slow.is_closed() && messages(&slow) == 11, "it got {} messages", messages(&slow));
+    clients.iter_mut().for_each(|client| exchange(broker, client));
+}
+
+#[test]
+fn a_subscriber_that_acknowledges_slowly_is_cut_off_only_if_its_messages_take_an_eighth_of_memory() {
+    for (count, is_cut_off) in [(80, false), (150, true)] {
+        let mut broker = near_the_limit();
+        let mut slow = ["a", "b"].map(|topic| subscriber(&mut broker, topic));
+        let mut publisher = connect(&mut broker, 0);
+        for at in 0..2 * count {
+            publish(&mut broker, &mut publisher, ["a", "b"][at % 2], 10_000);
+        }
+        fill_up_to(&broker, 85);
+        acknowledge_slowly(&mut broker, &mut slow);
+        assert_eq!(slow.each_ref().map(Client::is_closed), [is_cut_off; 2], "{count} messages");
+    }
+}
+
+#[test]
+fn a_message_that_many_subscribers_wait_for_counts_once() {
+    let mut broker = near_the_limit();
+    let mut silent: Vec<Client> = (0..20).map(|_| subscriber(&mut broker, "a")).collect();
+    let mut publisher = connect(&mut broker, 0);
+    (0..10).for_each(|_| publish(&mut broker, &mut publisher, "a", 20_000));
+    fill_up_to(&broker, 85);
+    wait(&mut broker, 10_000);
+    silent.iter_mut().for_each(|client| exchange(&mut broker, client));
+    assert!(silent.iter().all(|client| !client.is_closed()), "others fill the memory");
+}
+
+#[test]
+fn a_subscriber_with_too_much_in_flight_is_cut_off_when_memory_is_short() {
+    let mut broker = near_the_limit();
+    let [mut greedy, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
+    let headers = "id:0\nack:client-individual\nprefetch-count:10000";
+    greedy.send(format!("SUBSCRIBE\n{headers}\ndestination:/topic/a\n\n\0").as_bytes());
+    for _ in 0..500 {
+        publish(&mut broker, &mut publisher, "a", 10_000);
+        exchange(&mut broker, &mut greedy);
+    }
+    fill_up_to(&broker, 85);
+    wait(&mut broker, 10_000);
+    exchange(&mut broker, &mut greedy);
+    assert!(messages(&greedy) > 100 && greedy.is_closed(), "it has {} messages", messages(&greedy));
+}
+
+#[test]
+fn many_small_queues_of_one_client_are_acted_on_together() {
+    for policy in ["disconnect", "drop-oldest"] {
+        let mut broker = near_the_limit();
+        let [mut reader, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
+        for id in 0..50 {
+            let headers = format!("id:{id}\nack:client-individual\nprefetch-count:1\nslow-consumer:{policy}");
+            reader.send(format!("SUBSCRIBE\n{headers}\ndestination:/topic/{id}\n\n\0").as_bytes());
+        }
+        exchange(&mut broker, &mut reader);
+        for at in 0..250 {
+            publish(&mut broker, &mut publisher, &(at % 50).to_string(), 10_000);
+        }
+        let before = held(&broker);
+        fill_up_to(&broker, 96);
+        let others = held(&broker) - before;
+        wait(&mut broker, 1000);
+        exchange(&mut broker, &mut reader);
+        assert_eq!(reader.is_closed(), policy == "disconnect");
+        assert!(held(&broker) - others < before * 3 / 4, "{policy}: {before}, {}", held(&broker) - others);
+    }
+}
+
+#[test]
+fn last_values_are_not_dropped_for_live_messages() {
+    let mut broker =
+        broker(Config { outbox_limit: 64 << 10, writers: 1, heartbeat_ms: (0, 0), ..Config::default() });
+    let [mut reader, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
+    for topic in ["a", "b", "c"] {
+        publisher.send(format!("SEND\ndestination:/topic/{topic}\nretain:set\n\nvalue\0").as_bytes());
+    }
+    exchange(&mut broker, &mut publisher);
+    let headers = "id:0\nack:client-individual\nprefetch-count:1\nslow-consumer:drop-oldest";
+    reader.send(format!("SUBSCRIBE\n{headers}\ndestination:/topic/*\n\n\0").as_bytes());
+    exchange(&mut broker, &mut reader);
+    (0..100).for_each(|_| publish(&mut broker, &mut publisher, "live", 10_000));
+    for _ in 0..4 {
+        exchange(&mut broker, &mut reader);
+        reader.send(format!("ACK\nid:{}\n\n\0", last_ack_id(&reader)).as_bytes());
+    }
+    exchange(&mut broker, &mut reader);
+    assert_eq!(reader.bodies.iter().filter(|body| *body == "value").count(), 3);
 }

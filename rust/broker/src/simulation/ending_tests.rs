@@ -6,6 +6,7 @@ use super::SimulatedBroker;
 use super::client::Client;
 use super::support::{broker, connect, exchange, messages, names_at_home, receipts};
 use crate::config::{Config, SlowConsumer};
+use crate::log::Level;
 use crate::mail::mailbox::Mail;
 
 /// Frames that end a subscription.
@@ -142,4 +143,40 @@ fn a_drain_does_not_cut_off_a_subscription_for_its_missing_acks() {
     assert!(receipts(&publisher) == 2 && publisher.is_closed());
     let is_blamed = reader.received_frames().any(|head| head.contains("E-SLOW-CONSUMER"));
     assert!(reader.is_closed() && !is_blamed);
+}
+
+#[test]
+fn a_drain_waits_for_a_client_that_pauses_and_counts_one_that_never_reads() {
+    for reads in [true, false] {
+        let mut broker =
+            broker(Config { drain: Duration::from_secs(30), outbox_limit: 4 << 20, ..config(1) });
+        broker.shared.log.set_level(Level::Warn);
+        let [mut reader, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
+        reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+        exchange(&mut broker, &mut reader);
+        for _ in 0..500 {
+            publisher.send(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(4000)).as_bytes());
+            exchange(&mut broker, &mut publisher);
+        }
+        broker.shared.mailboxes[0].post(&mut vec![Mail::Drain]);
+        let pass = |broker: &mut SimulatedBroker| {
+            for _ in 0..16 {
+                if !broker.threads[0].shard.is_stopped() {
+                    broker.run_until_idle();
+                    broker.advance_ms(1000);
+                }
+            }
+        };
+        pass(&mut broker);
+        assert!(!broker.threads[0].shard.is_stopped(), "it has ended after half of the time");
+        if reads {
+            exchange(&mut broker, &mut reader);
+            assert_eq!(messages(&reader), 500);
+        }
+        pass(&mut broker);
+        let logged = broker.shared.log.drain(Duration::ZERO);
+        let logged: Vec<&str> = logged.iter().map(|record| &*record.text).collect();
+        let is_counted = logged.iter().any(|text| text.contains("1 connections cut off"));
+        assert!(broker.threads[0].shard.is_stopped() && is_counted != reads, "{logged:?}");
+    }
 }

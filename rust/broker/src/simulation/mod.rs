@@ -75,7 +75,7 @@ use mio::{Events, Poll, Waker};
 
 use crate::config::Config;
 use crate::door::Instant;
-use crate::held;
+use crate::held::{self, Sums};
 use crate::ids::ShardId;
 use crate::log::{Level, LogQueue};
 use crate::mail::mailbox::{Accepted, Mail, Mailbox};
@@ -92,7 +92,7 @@ const ROUNDS_MAX: usize = 20_000;
 #[derive(Debug)]
 struct SimulatedThread {
     shard: Shard,
-    message_bytes: i64,
+    sums: Sums,
 }
 
 /// A broker whose turns are run by the caller.
@@ -120,7 +120,7 @@ impl SimulatedBroker {
             let (shared, config) = (Arc::clone(&shared), Arc::clone(&config));
             SimulatedThread {
                 shard: Shard::new(ShardId(at as u8), shared, config, poll, None, "0", Box::new(Memory)),
-                message_bytes: 0,
+                sums: Sums::default(),
             }
         };
         let threads = polls.into_iter().enumerate().map(thread).collect();
@@ -156,9 +156,9 @@ impl SimulatedBroker {
     /// Runs one turn of one shard.
     pub fn turn(&mut self, shard: usize) {
         let thread = &mut self.threads[shard];
-        let previous_bytes = held::swap(thread.message_bytes);
+        let previous = held::swap(thread.sums);
         thread.shard.run_turn(&mut self.events);
-        thread.message_bytes = held::swap(previous_bytes);
+        thread.sums = held::swap(previous);
     }
 
     /// Runs one turn of each shard.
@@ -208,17 +208,14 @@ impl SimulatedBroker {
     /// What is inconsistent in the broker.
     #[cfg(test)]
     fn audit(&self) -> Vec<String> {
-        let threads = self.threads.iter().map(|thread| (&thread.shard, thread.message_bytes));
+        let threads = self.threads.iter().map(|thread| (&thread.shard, thread.sums));
         crate::snapshot::audit(&self.shared, threads, &mut crate::audit::Before::default())
     }
 
     /// The current contents of the broker.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::of(
-            &self.shared,
-            self.threads.iter().map(|thread| (Some(&thread.shard), thread.message_bytes)),
-        )
+        Snapshot::of(&self.shared, self.threads.iter().map(|thread| (Some(&thread.shard), thread.sums)))
     }
 }
 
@@ -232,8 +229,8 @@ fn ignore_broken_pipes() {
 impl Drop for SimulatedBroker {
     fn drop(&mut self) {
         // What the shards hold is dropped on this thread, but was never added to its sum.
-        let previous_bytes = held::swap(0);
+        let previous = held::swap(Sums::default());
         self.threads.clear();
-        held::swap(previous_bytes);
+        held::swap(previous);
     }
 }

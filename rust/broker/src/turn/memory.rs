@@ -78,8 +78,7 @@ impl MemoryGauge {
     }
 
     /// Updates the output of this shard in the broker's total.
-    pub fn count_output(&mut self, output_here: usize, everywhere: &AtomicI64) {
-        let output_here = i64::try_from(output_here).unwrap_or(i64::MAX);
+    pub fn count_output(&mut self, output_here: i64, everywhere: &AtomicI64) {
         if output_here != self.counted_output {
             everywhere.fetch_add(output_here - self.counted_output, Ordering::Relaxed);
             self.counted_output = output_here;

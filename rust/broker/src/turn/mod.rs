@@ -44,6 +44,8 @@ pub struct Turn {
     pub ahead_ms: u64,
     /// The broker shuts down: nothing more is read from connections.
     pub is_draining: bool,
+    /// Since when.
+    pub draining_since_ms: u64,
     /// The budget of this part of the turn.
     pub budget: Budget,
     /// The maxima of all turns.
@@ -88,6 +90,7 @@ impl Turn {
             now_ms: 0,
             ahead_ms: 0,
             is_draining: false,
+            draining_since_ms: 0,
             budget: Budget::default(),
             heaviest: Heaviest::default(),
             cpu_clock: CpuClock::default(),
@@ -141,14 +144,14 @@ impl Turn {
     }
 
     /// Updates the output of this shard in the broker's total.
-    pub fn count_output(&mut self, output_here: usize) {
+    pub fn count_output(&mut self, output_here: i64) {
         self.memory.count_output(output_here, &self.totals.output);
     }
 
     /// The bytes that wait for consumers of all shards, if this many wait here.
     #[must_use]
-    pub fn output_with(&self, output_here: usize) -> i64 {
-        self.totals.output.load(Ordering::Relaxed) + output_here as i64 - self.memory.counted_output()
+    pub fn output_with(&self, output_here: i64) -> i64 {
+        self.totals.output.load(Ordering::Relaxed) + output_here - self.memory.counted_output()
     }
 
     /// Logs something about this shard.

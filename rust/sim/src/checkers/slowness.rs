@@ -7,8 +7,10 @@ use crate::options::Options;
 
 /// More than the headers of a message take, in bytes.
 const HEADERS_BYTES: u64 = 600;
-/// No run fills a good part of so much memory.
+/// No run fills a good part of so much memory with few messages.
 pub const LARGE_MEMORY: u64 = 64 << 20;
+/// Memory may be short once this share of it was sent: each shard has a copy, and what waits is encoded, too.
+const SHORT_SHARE: u64 = 64;
 
 /// The policies of the broker and of its subscriptions.
 #[derive(Debug, Default)]
@@ -17,6 +19,8 @@ pub struct Slowness {
     drops: bool,
     disconnects: bool,
     outbox_limit: u64,
+    /// Once so much was sent, the largest queues may be halved, however little waits in each.
+    short_bytes: u64,
     /// No more bytes can wait for one subscription: each message may wait twice, as a last value and as a live one.
     sent_bytes: u64,
 }
@@ -33,6 +37,7 @@ impl Slowness {
             drops: is_lossy(config.slow_consumer),
             disconnects: config.slow_consumer == SlowConsumer::Disconnect,
             outbox_limit: limit as u64,
+            short_bytes: config.memory_limit / SHORT_SHARE,
             sent_bytes: 0,
         }
     }
@@ -46,7 +51,8 @@ impl Slowness {
     /// Whether a subscription may lose messages. With the policy `disconnect` it loses its connection, too.
     #[must_use]
     pub fn drops(&self, subscription: &Subscription) -> bool {
-        self.drops || subscription.terms.policy.is_some_and(is_lossy) && self.sent_bytes >= self.outbox_limit
+        let may_lose = self.sent_bytes >= self.outbox_limit.min(self.short_bytes);
+        self.drops || (subscription.terms.policy.is_some_and(is_lossy) && may_lose)
     }
 
     /// Whether it is told of what it loses: by a number, and not by the end of its connection.

@@ -7,7 +7,6 @@ use crate::audit::{Amount, Audit};
 use crate::ids::{ConsumerKey, PatternKey, QueueKey, ShardId};
 use crate::queue::QueueKind;
 use crate::queue::home::Home;
-use crate::queue::pending::Pending;
 use crate::queue::types::{Consumed, Consumer, Effect, Queue, Taker};
 
 impl Home {
@@ -27,10 +26,6 @@ impl Home {
             });
         }
         audit.equal("ready queues", self.ready_queues.len() + self.copies.held().len(), listed.len());
-        let private = self.queues.iter().filter(|(_, queue)| queue.kind == QueueKind::Private);
-        let dropped = self.sweep.dropped.iter().filter(|pending| pending.bytes.is_in_sum());
-        let bytes = private.map(|(_, queue)| &queue.pending).chain(dropped).map(Pending::bytes).sum();
-        audit.equal("bytes in private queues", self.private_bytes(), bytes);
         let waiting = self.queues.iter().filter(|(_, queue)| queue.waits_to_load).count();
         let in_line = self.paging.waiting.iter().filter(|key| self.queues.get(**key).is_some()).count();
         audit.equal("queues that wait to load", waiting, in_line);

@@ -27,7 +27,7 @@ impl Pending {
             let in_line = in_line.filter(|stub| self.expiring.contains(&(stub.expires_ms, stub.seq)));
             expiring.extend(in_line.filter_map(|stub| expires(stub.expires_ms, stub.seq)));
         }
-        audit.equal("bytes of pending messages", self.bytes(), bytes);
+        audit.equal("bytes of pending messages", self.bytes, bytes);
         if self.expiring != expiring {
             audit.find(format!("expiries of pending messages: {:?}, found {expiring:?}", self.expiring));
         }
