@@ -11,7 +11,7 @@
 //! | deliveries | 85,000; each part finishes a group, which has a subscription once, and what a queue delivers at once |
 //! | bytes read | all are counted in the visits, 512 for each |
 //! | calls that write | one for each connection, and one for each that is written to early or at its end; and for each `outbox_limit` |
-//! | `memory_limit` | each shard may add one turn's work, and names that it is told; frames that arrive a quarter |
+//! | `memory_limit` | each shard may add one turn's work; and names that it is told |
 //! | `max_destinations` | a shard does not know names of others while the mail about them is on the way |
 //! | `max_stale_queue_size` | each shard may hold more by one turn's visits, before the home of the oldest one drops it |
 //! | each connection: answers, input, waits | see `connections` |
@@ -124,10 +124,7 @@ impl Limits {
         let turn_of = |(work, read): (&Work, &usize)| 4 * (work.encoded + read) + SHARD_BYTES;
         let turns: usize = after.work.iter().zip(&self.read).map(turn_of).sum();
         let names = self.destinations * after.work.len() * NAME_BYTES;
-        // While other uses have taken all of it, frames still arrive, up to their own share.
-        let arriving = config.memory_limit as usize / 4;
-        let held_max =
-            config.memory_limit as usize + arriving + turns + names + after.connections * CONNECTION_BYTES;
+        let held_max = config.memory_limit as usize + turns + names + after.connections * CONNECTION_BYTES;
         let returned: usize = after.work.iter().map(|work| work.visited).sum();
         let uses = [
             ("connections", after.connections, config.max_connections),

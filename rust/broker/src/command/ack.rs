@@ -173,10 +173,11 @@ impl Owners<'_> {
                 false => self.connections.subscription_hasher.hash_one((index, number)),
             })
             .collect();
+        let is_short = self.turn.memory.is_short;
         if let Some(pending_writes) =
             self.connections.table.get_mut(key).and_then(|conn| conn.pending_writes.as_mut())
         {
-            hashes.into_iter().for_each(|hash| pending_writes.take_back(hash));
+            hashes.into_iter().for_each(|hash| pending_writes.take_back(hash, is_short));
         }
         self.connections.count_input(self.turn, key);
     }

@@ -11,6 +11,8 @@ use crate::queue::unacked::Origin;
 
 /// The number of ids of requeued deliveries that are remembered; an ACK of one of them is not an error.
 pub const REQUEUED_MAX: usize = 65_536;
+/// The same while memory is short: nobody else could free what they take.
+const REQUEUED_SHORT: usize = 1024;
 
 /// Queue messages in the outbox that are not written completely; each belongs to one write marker.
 #[derive(Debug)]
@@ -50,15 +52,22 @@ pub struct PendingWrites {
 }
 
 impl PendingWrites {
-    /// Remembers the id of a requeued delivery, by its hash.
-    pub fn take_back(&mut self, id_hash: u64) {
+    /// Remembers the id of a requeued delivery, by its hash, and forgets up to two if they are too many.
+    pub fn take_back(&mut self, id_hash: u64, is_memory_short: bool) {
         if self.requeued.insert(id_hash) {
             self.order.push_back(id_hash);
         }
-        if self.order.len() > REQUEUED_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.requeued.remove(&oldest);
+        let max = if is_memory_short { REQUEUED_SHORT } else { REQUEUED_MAX };
+        for _ in 0..2 {
+            if self.order.len() > max
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.requeued.remove(&oldest);
+            }
+        }
+        if self.order.capacity() > 4 * self.order.len().max(REQUEUED_SHORT) {
+            self.order.shrink_to(2 * self.order.len());
+            self.requeued.shrink_to(2 * self.order.len());
         }
     }
 
@@ -85,12 +94,24 @@ mod tests {
     fn the_newest_ids_of_requeued_deliveries_are_remembered() {
         let mut pending = PendingWrites::default();
         let max = REQUEUED_MAX as u64;
-        (0..max).for_each(|id| pending.take_back(id));
-        pending.take_back(0); // known
+        (0..max).for_each(|id| pending.take_back(id, false));
+        pending.take_back(0, false); // known
         assert!(pending.was_requeued(0) && pending.was_requeued(max - 1));
-        pending.take_back(max);
+        pending.take_back(max, false);
         assert!(!pending.was_requeued(0) && pending.was_requeued(1) && pending.was_requeued(max));
         assert!(pending.held_bytes() >= REQUEUED_MAX * size_of::<u64>());
+    }
+
+    /// Seed 17041841: they alone took half of a small memory.
+    #[test]
+    fn fewer_ids_are_remembered_while_memory_is_short() {
+        let mut pending = PendingWrites::default();
+        (0..50_000).for_each(|id| pending.take_back(id, false));
+        let before = pending.held_bytes();
+        (50_000..110_000).for_each(|id| pending.take_back(id, true));
+        assert!(pending.held_bytes() < before / 8, "{before}, then {}", pending.held_bytes());
+        assert!(pending.was_requeued(109_999) && !pending.was_requeued(108_000));
+        assert_eq!((pending.order.len(), pending.requeued.len()), (REQUEUED_SHORT, REQUEUED_SHORT));
     }
 
     #[test]
