@@ -42,6 +42,7 @@ pub fn add_owed(bytes: i64) {
 }
 
 /// The sums of one thread.
+#[cfg(any(test, feature = "simulation", simulated))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     /// See [`bytes`].
