@@ -37,8 +37,8 @@ pub(super) fn all_output_bytes(turn: &Turn, connections: &Connections) -> i64 {
     turn.output_with(output_bytes(connections))
 }
 
-/// Whether fan-outs have to wait for memory. While all shards owe little to consumers, these free what it adds, and nobody may free the rest: queues without consumers, or input that waits for the
-/// end of the fan-out.
+/// Whether fan-outs have to wait for memory. While all shards owe little to consumers, these free what it adds to them, and
+/// nobody may free the rest: queues without consumers, or input that waits for the end of the fan-out.
 pub(crate) fn must_wait_for_memory(turn: &Turn, connections: &Connections) -> bool {
     turn.is_out_of_memory() && all_output_bytes(turn, connections) >= turn.memory_limit() / LAST_SHARE as i64
 }
