@@ -276,7 +276,9 @@ mod tests {
         assert_eq!(found(ends), None, "connections end together");
         let text = found(|usage, _| usage.work[0].encoded = 8 << 20);
         assert!(text.is_some_and(|text| text.starts_with("bytes encoded")));
-        let text = found(|usage, _| usage.work[0].deliveries = 85_000 / 20 + 1);
+        let most = 85_000 / 20 + PARTS * QUEUE_DELIVERIES;
+        assert_eq!(found(|usage, _| usage.work[0].deliveries = most), None);
+        let text = found(|usage, _| usage.work[0].deliveries = most + 1);
         assert!(text.is_some_and(|text| text.starts_with("deliveries")));
     }
 
