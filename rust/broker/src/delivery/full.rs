@@ -31,21 +31,6 @@ use crate::timer::Since;
 const QUEUE_VISITS: usize = 1;
 
 impl Owners<'_> {
-    /// Bytes that wait for a connection, and that its publishers wait for: in its outbox, and in queues of its
-    /// subscriptions to topics, except those with a policy of their own. During a drain only the outbox counts: ACKs are not
-    /// read any more, so no time would empty the queues.
-    fn waiting_bytes(&self, key: ConnKey) -> usize {
-        let Some(conn) = self.connections.table.get(key) else { return 0 };
-        let mut bytes = conn.output.outbox.bytes();
-        let counted = if self.turn.is_draining { None } else { Some(&conn.subscriptions) };
-        for index in counted.into_iter().flatten() {
-            let consumer = self.queues.consumers.at(*index).filter(|it| it.slow_consumer.is_none());
-            let queue = consumer.and_then(|consumer| self.queues.home.queue(consumer.own_queue?));
-            bytes += queue.map_or(0, Queue::waiting_bytes);
-        }
-        bytes
-    }
-
     /// Puts a message to a topic into the queue of one subscription. The queue of a subscription with
     /// acknowledgements counts as part of its connection's outbox.
     pub fn deliver_to_queue(&mut self, mut message: OwnedMessage, queue: QueueKey, member: Member) {

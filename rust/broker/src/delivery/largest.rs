@@ -62,47 +62,67 @@ impl Round {
 /// Bytes that wait for one connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct WaitingBytes {
-    /// In its outbox, in private queues that have the server's policy, and for its ACKs.
-    common: usize,
+    /// In its outbox.
+    outbox: usize,
+    /// In private queues that have the server's policy.
+    queued: usize,
+    /// For its ACKs of messages from private queues.
+    in_flight: usize,
     /// In private queues whose own policy drops messages.
     drops: usize,
     /// In private queues whose own policy cuts it off.
     disconnects: usize,
 }
 
+impl WaitingBytes {
+    /// What the server's policy concerns.
+    fn common(self) -> usize {
+        self.outbox + self.queued + self.in_flight
+    }
+
+    fn all(self) -> usize {
+        self.common() + self.drops + self.disconnects
+    }
+}
+
 impl Owners<'_> {
     /// Whether so much waits for a connection while memory is short that it counts as full, however steadily it reads.
     pub(super) fn fills_memory(&self, key: ConnKey) -> bool {
         let relevant = usize::try_from(self.turn.memory_limit() / RELEVANT_SHARE).unwrap_or(usize::MAX);
-        self.turn.memory.is_short && self.owed_bytes(key).common >= relevant
+        self.turn.memory.is_short && self.owed_bytes(key).common() >= relevant
     }
 
     /// Whether anything waits for a connection while memory is short.
     pub(super) fn waits_for_memory(&self, key: ConnKey) -> bool {
-        self.turn.memory.is_short && self.owed_bytes(key).common > 0
+        self.turn.memory.is_short && self.owed_bytes(key).common() > 0
+    }
+
+    /// Bytes that wait for a connection, and that its publishers wait for: in its outbox, and in queues of its
+    /// subscriptions to topics, except those with a policy of their own. During a drain only the outbox counts: ACKs are not
+    /// read any more, so no time would empty the queues.
+    pub(super) fn waiting_bytes(&self, key: ConnKey) -> usize {
+        let WaitingBytes { outbox, queued, .. } = self.owed_bytes(key);
+        outbox + if self.turn.is_draining { 0 } else { queued }
     }
 
     /// All bytes that wait for a connection, or for its ACKs.
     pub fn all_owed_bytes(&self, key: ConnKey) -> usize {
-        let WaitingBytes { common, drops, disconnects } = self.owed_bytes(key);
-        common + drops + disconnects
+        self.owed_bytes(key).all()
     }
 
     fn owed_bytes(&self, key: ConnKey) -> WaitingBytes {
         let Some(conn) = self.connections.table.get(key) else { return WaitingBytes::default() };
-        let mut waiting = WaitingBytes { common: conn.output.outbox.bytes(), ..WaitingBytes::default() };
-        for index in &conn.subscriptions {
-            let Some(consumer) = self.queues.consumers.at(*index) else { continue };
-            let Some(queue) = consumer.own_queue.and_then(|queue| self.queues.home.queue(queue)) else {
-                continue;
-            };
-            match consumer.slow_consumer {
-                None => waiting.common += queue.waiting_bytes(),
-                Some(SlowConsumer::Disconnect) => waiting.disconnects += queue.waiting_bytes(),
-                Some(_) => waiting.drops += queue.waiting_bytes(),
-            }
+        let mut waiting = WaitingBytes { outbox: conn.output.outbox.bytes(), ..WaitingBytes::default() };
+        for consumer in conn.subscriptions.iter().filter_map(|index| self.queues.consumers.at(*index)) {
+            let queue = consumer.own_queue.and_then(|queue| self.queues.home.queue(queue));
+            let Some(queue) = queue else { continue };
+            *match consumer.slow_consumer {
+                None => &mut waiting.queued,
+                Some(SlowConsumer::Disconnect) => &mut waiting.disconnects,
+                Some(_) => &mut waiting.drops,
+            } += queue.waiting_bytes();
             if consumer.ack != AckMode::Auto {
-                waiting.common += queue.in_flight().1 as usize; // whoever acknowledges slowly reads slowly
+                waiting.in_flight += queue.in_flight().1 as usize; // whoever acknowledges slowly reads slowly
             }
         }
         waiting
@@ -138,21 +158,21 @@ impl Owners<'_> {
 
     /// Measures a connection, or acts on it. Returns the visits.
     fn examine(&mut self, key: ConnKey) -> usize {
-        let waiting = self.owed_bytes(key);
         match self.deliveries.round.step {
             Step::Relieve => self.note_progress(key),
             Step::Measure => {
-                self.resume_holder(key);
+                let waiting = self.owed_bytes(key);
                 let largest = &mut self.deliveries.round.largest;
-                *largest = (*largest).max(waiting.common).max(waiting.drops).max(waiting.disconnects);
+                *largest = (*largest).max(waiting.common()).max(waiting.drops).max(waiting.disconnects);
+                self.resume_holder(key);
             }
             Step::Act(threshold) => {
-                if waiting.common >= threshold {
+                let waiting = self.owed_bytes(key);
+                if waiting.common() >= threshold {
                     self.act_on(key, threshold);
                 }
                 if waiting.drops >= threshold {
-                    self.halve_queues(key, Some(SlowConsumer::DropOldest));
-                    self.halve_queues(key, Some(SlowConsumer::DropNewest));
+                    self.halve_queues(key, |policy| policy.is_some_and(|it| it != SlowConsumer::Disconnect));
                 }
                 if waiting.disconnects >= threshold {
                     self.connections.too_slow.push(key);
@@ -195,19 +215,20 @@ impl Owners<'_> {
             SlowConsumer::DropOldest | SlowConsumer::DropNewest => {
                 let dropped = conn.output.outbox.drop_oldest(&mut self.connections.chunks, threshold - 1);
                 self.turn.counters.dropped += dropped as u64;
-                self.halve_queues(key, None);
+                self.halve_queues(key, |policy| policy.is_none());
             }
         }
     }
 
-    /// Drops the older half of the messages in each private queue of a connection whose subscription has this policy.
-    fn halve_queues(&mut self, key: ConnKey, policy: Option<SlowConsumer>) {
+    /// Drops the older half of the messages in each private queue of a connection whose subscription has such a policy of its
+    /// own.
+    fn halve_queues(&mut self, key: ConnKey, is_such: fn(Option<SlowConsumer>) -> bool) {
         let Some(conn) = self.connections.table.get(key) else { return };
         let queues: Vec<QueueKey> = conn
             .subscriptions
             .iter()
             .filter_map(|index| self.queues.consumers.at(*index))
-            .filter(|consumer| consumer.slow_consumer == policy)
+            .filter(|consumer| is_such(consumer.slow_consumer))
             .filter_map(|consumer| consumer.own_queue)
             .collect();
         for queue in queues {
