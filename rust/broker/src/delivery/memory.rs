@@ -1,8 +1,8 @@
 //! Reactions to memory usage: pauses publishers near `memory_limit`, and counts the memory of this shard.
 //!
 //! From 80 % of the limit, SENDs wait if their messages would be kept, until usage is under 70 %; from 95 %, all
-//! others wait too ([`super::admission`]). Meanwhile the largest outboxes count as full, so that their consumers read
-//! or are cut off. A connection with unacknowledged deliveries waits only from 95 % on; one that gets some while it
+//! others wait too ([`super::admission`]). Meanwhile the consumers that most waits for are acted on
+//! ([`super::largest`]). A connection with unacknowledged deliveries waits only from 95 % on; one that gets some while it
 //! waits is tried again within 100 ms.
 
 use super::{Deliveries, Owners};
@@ -43,8 +43,9 @@ pub(crate) fn must_wait_for_memory(turn: &Turn, connections: &Connections) -> bo
     turn.is_out_of_memory() && all_output_bytes(turn, connections) >= turn.memory_limit() / LAST_SHARE as i64
 }
 
-/// Whether the private queues of subscriptions have to wait for memory. Their messages are in memory already, and outboxes
-/// that hold little are written soon.
+/// Whether the queues of subscriptions to topics have to wait for memory. Their messages are in memory already, and outboxes
+/// that hold little are written soon. They wait only while consumers are acted on, too: else a client that never reads would
+/// let them wait for ever.
 pub(crate) fn must_wait_for_outboxes(turn: &Turn, connections: &Connections) -> bool {
     must_wait_for_memory(turn, connections) && connections.chunks.held_bytes() >= last_share(turn)
 }

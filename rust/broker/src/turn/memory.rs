@@ -79,23 +79,25 @@ impl MemoryGauge {
 
     /// Updates the output of this shard in the broker's total.
     pub fn count_output(&mut self, output_here: i64, everywhere: &AtomicI64) {
-        if output_here != self.counted_output {
-            everywhere.fetch_add(output_here - self.counted_output, Ordering::Relaxed);
-            self.counted_output = output_here;
-        }
+        share(&mut self.counted_output, output_here, everywhere);
     }
 
     /// Updates the share of this shard in the broker's total.
     pub fn count(&mut self, held_here: i64, everywhere: &AtomicI64) {
-        if held_here != self.counted_bytes {
-            let change = held_here - self.counted_bytes;
-            if planted_in_loom!("memory-torn") {
-                everywhere.store(everywhere.load(Ordering::Relaxed) + change, Ordering::Relaxed);
-            } else {
-                everywhere.fetch_add(change, Ordering::Relaxed);
-            }
-            self.counted_bytes = held_here;
-        }
+        share(&mut self.counted_bytes, held_here, everywhere);
+    }
+}
+
+/// Updates what a shard has counted in a total of all shards.
+fn share(counted: &mut i64, here: i64, everywhere: &AtomicI64) {
+    let change = here - std::mem::replace(counted, here);
+    if change == 0 {
+        return;
+    }
+    if planted_in_loom!("memory-torn") {
+        everywhere.store(everywhere.load(Ordering::Relaxed) + change, Ordering::Relaxed);
+    } else {
+        everywhere.fetch_add(change, Ordering::Relaxed);
     }
 }
 
