@@ -8,9 +8,11 @@
 //! A home sends no more than one window before the connection's outbox has room for the next. When a subscription
 //! ends, its replays end ([`ReplayNote::Stop`]), and pending requests are answered. They are also answered when a
 //! replay cannot continue before its client acknowledges something ([`ReplayNote::Unacked`]): a RECEIPT never waits
-//! for an ACK, since the ACK may come after it, or be impossible after DISCONNECT.
+//! for an ACK, since the ACK may come after it, or be impossible after DISCONNECT. It waits for memory only while consumers are
+//! owed a relevant part of it: the messages of the replay itself may be what fills it.
 
 use super::Owners;
+use super::memory::must_wait_for_memory;
 use crate::ids::{ConnKey, ShardId};
 use crate::ids::{Subscriber, SubscriptionKey};
 use crate::queue::consumer_state::InitialReplay;
@@ -72,7 +74,7 @@ impl Owners<'_> {
     /// Does the same for some of its subscriptions; the others follow later.
     fn pull_some(&mut self, key: ConnKey) {
         let limit = self.turn.config.outbox_limit;
-        if self.turn.is_out_of_memory() {
+        if must_wait_for_memory(self.turn, self.connections) {
             if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut())
                 && !pulls.is_listed
             {
@@ -152,7 +154,7 @@ impl Owners<'_> {
 
     /// Continues requests for windows that were left, or that waited for memory.
     pub fn pull_again(&mut self) {
-        if !self.turn.is_out_of_memory() {
+        if !must_wait_for_memory(self.turn, self.connections) {
             // None of them has been retried since.
             self.queues.replays.pulling.extend(self.queues.replays.short_of_memory.drain(..));
         }

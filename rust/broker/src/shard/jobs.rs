@@ -105,7 +105,7 @@ impl Shard {
             || self.queues.replays.has_work()
             || (self.deliveries.fan_outs.first().is_some()
                 && !must_wait_for_memory(&self.turn, &self.connections))
-            || (self.queues.replays.wait_for_memory() && !self.turn.is_out_of_memory())
+            || (self.queues.replays.wait_for_memory() && !must_wait_for_memory(&self.turn, &self.connections))
     }
 
     /// Continues the work of earlier turns, each kind for half of a turn.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::SimulatedBroker;
 use super::client::Client;
-use super::support::{broker, connect, exchange, fill_memory, messages, names_at_home, receipts};
+use super::support::{broker, connect, exchange, fill_outboxes, messages, names_at_home, receipts};
 use crate::config::{Config, SlowConsumer};
 use crate::connection::pausing::Pause;
 
@@ -78,7 +78,7 @@ fn waiting_for_replay<const N: usize>(count: usize) -> (SimulatedBroker, [Client
         reader.send(format!("SUBSCRIBE\nid:0\ndestination:/topic/*\nreceipt:{receipt}\n\n\0").as_bytes());
     }
     broker.run_until_idle();
-    fill_memory(&broker, true);
+    fill_outboxes(&broker, true);
     while readers.iter_mut().any(|reader| reader.read(2000)) {
         broker.round();
     }
@@ -89,12 +89,30 @@ fn waiting_for_replay<const N: usize>(count: usize) -> (SimulatedBroker, [Client
 #[test]
 fn replays_that_waited_for_memory_continue_as_far_as_a_turn_allows() {
     let (mut broker, mut readers) = waiting_for_replay::<3>(400);
-    fill_memory(&broker, false);
+    fill_outboxes(&broker, false);
     let shard = &mut broker.threads[0].shard;
     assert_eq!(shard.pull_last(), 1, "replays requested more at the end of a turn");
     assert!(shard.goes_on());
     readers.iter_mut().for_each(|reader| exchange(&mut broker, reader));
     assert_eq!(readers.each_ref().map(|reader| (messages(reader), receipts(reader))), [(400, 1); 3]);
+}
+
+/// Seed 33011176: it waited for the memory that only its own messages took.
+#[test]
+fn a_subscription_gets_the_messages_that_fill_memory() {
+    let ttl_ms = 3_600_000;
+    let mut broker = broker(Config { writers: 1, memory_limit: 1 << 20, ttl_ms, ..Config::default() });
+    let [mut reader, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
+    for _ in 0..7 {
+        publisher.send(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(100_000)).as_bytes());
+        exchange(&mut broker, &mut publisher);
+    }
+    let others = (1 << 20) / 100 * 96 - broker.threads[0].shard.turn.held_bytes();
+    broker.shared.totals.memory.fetch_add(others, Ordering::Relaxed);
+    let receipt = reader.expect_receipt();
+    reader.send(format!("SUBSCRIBE\nid:0\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
+    exchange(&mut broker, &mut reader);
+    assert_eq!((messages(&reader), receipts(&reader)), (7, 1));
 }
 
 #[test]
@@ -109,7 +127,7 @@ fn a_disconnecting_client_has_time_to_read_a_replay_that_waited_for_memory() {
         }
         broker.run_until_idle();
         assert!(!reader.read(usize::MAX), "nothing arrives, and the connection stays open");
-        fill_memory(&broker, false);
+        fill_outboxes(&broker, false);
         broker.run_until_idle();
         broker.advance_ms(59_000);
         broker.run_until_idle();

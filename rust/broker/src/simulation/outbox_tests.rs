@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::SimulatedBroker;
 use super::client::Client;
 use super::support::{
-    broker, connect, exchange, fill_memory, messages, names_at_home, receipts, remains, send_unread,
-    unsubscribe_most,
+    broker, connect, exchange, fill_memory, fill_outboxes, messages, names_at_home, receipts, remains,
+    send_unread, unsubscribe_most,
 };
 use crate::config::{Config, SlowConsumer};
 use crate::log::Level;
@@ -75,13 +75,13 @@ fn a_replay_that_waits_for_memory_is_listed_once() {
     exchange(&mut broker, &mut publisher);
     reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
     broker.run_until_idle();
-    fill_memory(&broker, true);
+    fill_outboxes(&broker, true);
     for _ in 0..20 {
         reader.read(2000);
         broker.round();
     }
     assert_eq!(broker.threads[0].shard.short_of_memory(), 1);
-    fill_memory(&broker, false);
+    fill_outboxes(&broker, false);
     assert!(broker.threads[0].shard.goes_on());
     exchange(&mut broker, &mut reader);
     assert_eq!((messages(&reader), broker.threads[0].shard.short_of_memory()), (1000, 0));

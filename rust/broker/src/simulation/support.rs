@@ -85,6 +85,13 @@ pub(super) fn fill_memory(broker: &SimulatedBroker, full: bool) {
     broker.shared.totals.memory.fetch_add(if full { limit } else { -limit }, Ordering::Relaxed);
 }
 
+/// Does the same, as if another shard held it in outboxes.
+pub(super) fn fill_outboxes(broker: &SimulatedBroker, full: bool) {
+    let limit = broker.threads[0].shard.turn.config.memory_limit as i64;
+    broker.shared.totals.output.fetch_add(if full { limit } else { -limit }, Ordering::Relaxed);
+    fill_memory(broker, full);
+}
+
 /// Sends frames of a client that reads nothing and lets the broker handle them; then it has this many subscriptions.
 pub(super) fn send_unread(
     broker: &mut SimulatedBroker,
