@@ -244,22 +244,13 @@ impl Replay {
 mod tests {
     use std::sync::Arc;
 
-    use stompica_proto::encode::Message;
-
     use super::*;
     use crate::ids::{NOBODY, ShardId};
     use crate::queue::stale::StaleCounts;
+    use crate::queue::stale::tests::message as stale_message;
 
     fn message(destination: &[u8], body: &[u8]) -> OwnedMessage {
-        OwnedMessage::new(&Message {
-            destination,
-            id: b"i",
-            sender: 0,
-            headers: b"",
-            plain: true,
-            expires_ms: 0,
-            body,
-        })
+        stale_message(destination, body, 0)
     }
 
     struct History {
