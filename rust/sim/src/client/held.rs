@@ -15,13 +15,15 @@ pub struct Held {
     pub unacked: Vec<Unacked>,
     /// Messages of which a dead letter has come: each subscription to a topic that refuses a message makes one.
     dead_letters: BTreeSet<MessageId>,
+    /// What the ACKs of last values name.
+    values: BTreeSet<String>,
 }
 
 impl Held {
     /// A new subscription.
     #[must_use]
     pub fn new(subscription: Subscription) -> Self {
-        Held { subscription, unacked: Vec::new(), dead_letters: BTreeSet::new() }
+        Held { subscription, unacked: Vec::new(), dead_letters: BTreeSet::new(), values: BTreeSet::new() }
     }
 
     /// A delivery was received, whose ACK names `ack_id`.
@@ -30,8 +32,15 @@ impl Held {
         if !delivery.redelivered && self.may_come_twice() {
             // It is another copy.
         } else if !is_new_dead_letter || self.dead_letters.insert(delivery.message) {
-            // It was taken back, and only its last delivery can be acknowledged.
-            self.unacked.retain(|(message, ..)| *message != delivery.message);
+            // It was taken back, and only its last delivery can be acknowledged. The same message as a last value, or as a
+            // live one, is another copy.
+            let values = &self.values;
+            self.unacked.retain(|(message, ack_id, _)| {
+                *message != delivery.message || values.contains(ack_id) != delivery.retained
+            });
+        }
+        if delivery.retained {
+            self.values.insert(ack_id.clone());
         }
         self.unacked.push((delivery.message, ack_id, delivery.written.at));
     }
@@ -86,5 +95,8 @@ mod tests {
         let first = held.unacked.remove(0);
         held.hold_again(first.clone());
         assert_eq!((held.unacked.len(), &held.unacked[0]), (2, &first));
+        held.hold(&Delivery { redelivered: true, count: 2, ..live }, "c".to_owned());
+        let ack_ids: Vec<&str> = held.unacked.iter().map(|(_, ack_id, _)| ack_id.as_str()).collect();
+        assert_eq!(ack_ids, ["a", "c"], "the value is held still");
     }
 }
