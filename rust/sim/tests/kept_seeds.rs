@@ -17,7 +17,7 @@ fn kept_seeds_find_nothing() {
 }
 
 /// Seeds in which the simulator has blamed the broker by mistake.
-const MISTAKES: [(u64, u64, &str); 30] = [
+const MISTAKES: [(u64, u64, &str); 31] = [
     (9_210_134, 2000, "a rogue that read much through a buffer of 64 bytes kept the broker busy"),
     (9_220_971, 2000, "a late NACK of STOMP 1.1 refused the next delivery"),
     (9_227_673, 2000, "a late NACK of STOMP 1.1 began the next delay early"),
@@ -75,6 +75,11 @@ const MISTAKES: [(u64, u64, &str); 30] = [
     (23_008_561, 2000, "a rogue that does not read the pongs to its pings is not read either"),
     (17_033_456, 2000, "SENDs of a client waited for its own subscription for two minutes in all"),
     (29_017_348, 2000, "a policy of its own dropped messages in a run that filled the larger memory, too"),
+    (
+        36_010_301,
+        2000,
+        "a limit of connections that was drawn for more clients was left when there were fewer",
+    ),
     (34_004_205, 2000, "a client forgot the last value that it held when the same live message came again"),
 ];
 

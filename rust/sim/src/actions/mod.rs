@@ -264,7 +264,8 @@ impl Actor<'_> {
         if count == 0 {
             return None;
         }
-        let is_first = self.options.timing.is_late && self.random.random_ratio(2, 3);
+        let is_first =
+            self.options.timing.is_late && self.options.weights.nack == 0 && self.random.random_ratio(2, 3);
         let at = if is_first { 0 } else { self.random.random_range(0..count) };
         let transaction = self.joined(id, command);
         self.acknowledge_at(id, at, command, transaction)

@@ -8,16 +8,21 @@ use rand::{Rng as _, SeedableRng as _};
 use stompica_broker::config::{Compat, Config, SlowConsumer};
 
 use super::disturbances::Disturbances;
+use super::limits::CONNECTIONS_MANY;
 use super::store::StoreOptions;
 use super::{Keeping, Options, Pace, Private, Tree, Watching, one_of};
 use crate::frames::Version;
+
+/// The number with which a seed draws that messages are refused, too. With it, the seeds that were kept before draw none.
+const REFUSED: u64 = 0x0a13_a25a_0000_2fa4;
 
 /// Makes ACKs late in some of the runs. Nothing but its ACK may end a message there: what an ACK covers without right and
 /// nobody gets is lost.
 pub(super) fn draw(options: &mut Options) {
     let random = &mut SmallRng::seed_from_u64(options.seed ^ 0x1A7E_AC40);
     let has_queues = options.config.compat != Compat::Stompica;
-    if options.rogues.pace > 0 || !has_queues || random.random_ratio(5, 6) {
+    let is_refusing = SmallRng::seed_from_u64(options.seed ^ REFUSED).random_ratio(1, 8);
+    if options.rogues.pace > 0 || !has_queues || (random.random_ratio(5, 6) && !is_refusing) {
         return;
     }
     let (config, default) = (&mut options.config, Config::default());
@@ -26,6 +31,7 @@ pub(super) fn draw(options: &mut Options) {
     // New messages overtake those that were taken back.
     config.redelivery_delay = Duration::from_millis(one_of(random, &[20, 50]));
     (config.max_deliveries, config.max_destinations) = (10, default.max_destinations);
+    config.max_connections = CONNECTIONS_MANY;
     (config.max_queue_length, config.max_queue_bytes) = (u64::MAX, u64::MAX);
     (config.memory_limit, config.outbox_limit) = (64 << 20, 1 << 20);
     config.slow_consumer = SlowConsumer::Block(Duration::from_secs(30));
@@ -47,4 +53,10 @@ pub(super) fn draw(options: &mut Options) {
     let weights = &mut options.weights;
     (weights.send, weights.ack, weights.subscribe, weights.connect) = (20, 4, 1, 1);
     (weights.stall, weights.reset, weights.nack, weights.unsubscribe) = (2, 1, 0, 0);
+    if is_refusing {
+        // Refused messages come again at once, and ACKs before `ack_timeout` takes everything back.
+        (config.max_deliveries, config.redelivery_delay) = (1000, Duration::ZERO);
+        (options.weights.ack, options.weights.nack, options.weights.stall) = (12, 8, 0);
+        options.pace = Pace { act: 40, arrive: 40, receive: 40, turn: 60, pass: 3 };
+    }
 }

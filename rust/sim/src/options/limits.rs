@@ -7,6 +7,8 @@ use super::{Options, one_of};
 
 /// So many destinations are never reached in a run.
 pub(super) const DESTINATIONS_MANY: usize = 10_000;
+/// So many connections are never open in a run.
+pub(super) const CONNECTIONS_MANY: usize = 100_000;
 
 /// Changes limits in some of the runs, but not beside rogues: these expect answers within limits of their own.
 pub(super) fn draw(options: &mut Options) {

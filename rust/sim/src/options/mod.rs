@@ -16,6 +16,7 @@ mod retained;
 mod shortage;
 pub mod store;
 mod timing;
+mod transactions;
 mod tree;
 mod watching;
 mod workers;
@@ -267,6 +268,8 @@ impl Options {
         shortage::draw(self);
         policies::draw(self);
         beats::draw_more(self);
+        transactions::draw(self);
+        Private::allow_few(self);
         self.pause_max = self.pause_max.min(self.store.pause_max());
         self.weights.nack = self.weights.nack.max(self.acking.nack);
     }
@@ -305,7 +308,7 @@ fn config(random: &mut SmallRng) -> Config {
         ids: Ids::Sequential,
         log_level: stompica_broker::log::Level::Warn,
         heartbeat_ms: (0, 0),
-        max_connections: 100_000, // the default is the machine's
+        max_connections: limits::CONNECTIONS_MANY, // the default is the machine's
         memory_limit: one_of(random, &[1 << 20, 4 << 20, 64 << 20, 64 << 20]),
         outbox_limit: one_of(random, &[2_000, 20_000, 1 << 20, 32 << 20]),
         slow_consumer: one_of(

@@ -7,11 +7,15 @@ use rand::{Rng as _, SeedableRng as _};
 use stompica_broker::config::{Compat, Wildcards};
 
 use super::disturbances::Disturbances;
-use super::{Keeping, Options, Private, Tree, Watching, one_of};
+use super::{Keeping, Options, Pace, Private, Tree, Watching, one_of};
 use crate::work::{STALE, WORK};
 
 /// A time that no run lasts.
 const LONG: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// The number with which a seed draws that messages are refused after their wait. With it, the seeds that were kept before
+/// draw none.
+const REFUSED: u64 = 0x0713_a25a_0000_0742;
 
 /// The use of worker topics and of stale messages. Zero and empty in most seeds.
 #[derive(Clone, Debug, Default)]
@@ -58,4 +62,16 @@ pub(super) fn draw(options: &mut Options) {
     (options.keeping, options.disturbances) = (Keeping::default(), Disturbances::default());
     options.timing.dead_letters = 0;
     options.acking.percent = one_of(random, &[0, 30, 100]);
+    if SmallRng::seed_from_u64(options.seed ^ REFUSED).random_ratio(1, 2) {
+        let short = Duration::from_millis(40);
+        (config.ttl_ms, config.redelivery_delay) = (short.as_millis() as u64, short);
+        (options.workers.keeps, options.acking.percent) = (false, 100);
+        let weights = &mut options.weights;
+        (weights.ack, weights.nack, weights.send, weights.stall) = (10, 20, 10, 0);
+        (weights.begin, weights.unsubscribe, weights.disconnect) = (0, 1, 0);
+        (weights.reset, weights.abandon, weights.finish) = (weights.reset.min(1), 0, 0);
+        options.workers.percent = options.workers.percent.min(50);
+        options.pace = Pace { act: 40, arrive: 40, receive: 40, turn: 60, pass: 4 };
+        options.pause_max = Duration::from_millis(20);
+    }
 }
