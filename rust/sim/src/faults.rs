@@ -82,6 +82,7 @@ pub const ALL: &[&str] = &[
     "late-ack-covers-others",
     "late-mail-forgotten",
     "late-nack-covers-one",
+    "late-nack-forgotten",
     "linger-forever",
     "loaded-not-ready",
     "long-body-without-nul",

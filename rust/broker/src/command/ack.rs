@@ -182,26 +182,19 @@ impl Owners<'_> {
         self.connections.count_input(self.turn, key);
     }
 
-    /// What an ACK or NACK of a delivery covers. In STOMP 1.1 it names the message, not the delivery. If the message was
-    /// taken back and delivered again, it may be a late answer to the earlier delivery, so an ACK covers nothing else. A NACK
-    /// covers the others all the same: a later ACK would cover what the client has refused, and that would be lost.
-    fn coverage(&self, key: ConnKey, consumer: &ConsumerState, number: u64, verdict: Verdict) -> AckMode {
-        let may_be_late = verdict == Verdict::Accepted || planted!("late-nack-covers-one");
-        if consumer.ack != AckMode::Client || consumer.wire_format.version != Version::V1_1 || !may_be_late {
-            return consumer.ack;
+    /// Whether an ACK or NACK in client mode may be a late answer to an earlier delivery of the same message, which was taken
+    /// back: in STOMP 1.1 it names the message, not the delivery.
+    fn may_be_late(&self, key: ConnKey, consumer: &ConsumerState, number: u64) -> bool {
+        if consumer.ack != AckMode::Client || consumer.wire_format.version != Version::V1_1 {
+            return false;
         }
         let conn = self.connections.table.get(key);
-        let was_taken_back = consumer.unacked.id_hash_of(number).is_some_and(|id_hash| {
+        consumer.unacked.id_hash_of(number).is_some_and(|id_hash| {
             let name = self.router.subscriptions.get(consumer.key.index as usize).map(|found| &found.id);
             let writes = conn.and_then(|conn| conn.pending_writes.as_ref());
             name.zip(writes)
                 .is_some_and(|(name, writes)| writes.was_requeued(self.hash_by_message(name, id_hash)))
-        });
-        if was_taken_back && !planted!("late-ack-covers-others") {
-            AckMode::ClientIndividual
-        } else {
-            AckMode::Client
-        }
+        })
     }
 
     /// Settles or requeues a delivery, and in client mode all before it, the oldest first, for half of a turn.
@@ -223,15 +216,25 @@ impl Owners<'_> {
             self.delivery().grant_credit(subscription);
             return true;
         }
-        let covered = match self.queues.consumers.get(subscription) {
-            Some(consumer) => self.coverage(key, consumer, number, verdict),
-            None => return true,
-        };
+        let Some(consumer) = self.queues.consumers.get(subscription) else { return true };
+        let may_be_late = self.may_be_late(key, consumer, number);
+        let is_accepted = verdict == Verdict::Accepted;
+        // A late ACK covers nothing else. A late NACK covers the others all the same: a later ACK would cover what the client
+        // has refused, and that would be lost.
+        let covers_one = may_be_late
+            && ((is_accepted && !planted!("late-ack-covers-others"))
+                || (!is_accepted && planted!("late-nack-covers-one")));
+        let covered = if covers_one { AckMode::ClientIndividual } else { consumer.ack };
         loop {
             let Some(consumer) = self.queues.consumers.get_mut(subscription) else { return true };
             let (taken, is_done) = take_portion(&mut consumer.unacked, covered, number);
             let retries = Retries::of(consumer);
             self.note_acknowledged(key, taken.len(), is_done);
+            if may_be_late && !is_accepted && !planted!("late-nack-forgotten") {
+                // The client may not have refused these, and acknowledges their earlier deliveries later.
+                let ids = taken.iter().map(|taken| (taken.number, taken.id_hash));
+                self.remember_requeued(key, subscription.index, ids);
+            }
             self.carry_out_verdict(subscription, retries, verdict, taken);
             if is_done || self.turn.budget.is_half_spent() {
                 return is_done;

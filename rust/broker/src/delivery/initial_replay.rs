@@ -4,7 +4,7 @@ use stompica_proto::session::AckMode;
 
 use super::Owners;
 use crate::destination::Kind;
-use crate::ids::{QueueKey, ShardId, Subscriber, SubscriptionKey};
+use crate::ids::{ConnKey, QueueKey, ShardId, Subscriber, SubscriptionKey};
 use crate::message::OwnedMessage;
 use crate::queue::mail::HomeNote;
 use crate::queue::types::Credit;
@@ -26,7 +26,9 @@ impl Owners<'_> {
         }
         self.connections.distribute(self.turn);
         if let Some(queue) = self.router.groups[group as usize].target_queue {
-            message.owe();
+            if conn != ConnKey::NONE {
+                message.owe(); // what a durable subscription keeps is owed to nobody
+            }
             self.queues.home.enqueue_first(queue, message);
             return self.dispatch_at_once(queue);
         }

@@ -152,37 +152,61 @@ fn deliveries_of_an_unfinished_ack_do_not_time_out() {
     assert_eq!(fixture.next_consumer(), [0; 0]);
 }
 
-/// STOMP 1.1 acknowledges by message-id, which a redelivered message keeps: an ACK that comes too late must not cover
-/// what was delivered between the two deliveries.
-#[test]
-fn a_late_ack_of_a_redelivered_message_covers_only_that_message_in_1_1() {
+/// A client of STOMP 1.1 that has got the message 1, then 2, then 1 again, and the `message-id`s of both.
+fn message_that_came_again() -> (SimulatedBroker, UnixStream, [String; 2]) {
     let config =
         Config { writers: 1, redelivery_delay: Duration::ZERO, ack_timeout_ms: 1000, ..Config::default() };
     let mut broker = SimulatedBroker::new(config).expect("polls");
     let mut holder = broker.connect(0).expect("sockets");
     holder.write_all(b"CONNECT\naccept-version:1.1\nhost:h\n\n\0").expect("room");
     holder.write_all(SUBSCRIBE).expect("room");
-    holder.write_all(b"SEND\ndestination:/queue/a\n\n1\0").expect("room");
-    broker.run_until_idle();
-    let text = read(&mut holder);
-    let id = text.lines().find_map(|line| line.strip_prefix("message-id:")).expect("it").to_owned();
+    let send = |broker: &mut SimulatedBroker, holder: &mut UnixStream, body: u32| {
+        holder.write_all(format!("SEND\ndestination:/queue/a\n\n{body}\0").as_bytes()).expect("room");
+        broker.run_until_idle();
+        let text = read(holder);
+        (text.lines().find_map(|line| line.strip_prefix("message-id:")).expect("it").to_owned(), text)
+    };
+    let (first, _) = send(&mut broker, &mut holder, 1);
     broker.advance_ms(600);
-    holder.write_all(b"SEND\ndestination:/queue/a\n\n2\0").expect("room");
-    broker.run_until_idle();
+    let (second, received) = send(&mut broker, &mut holder, 2);
     broker.advance_ms(500); // the first message is delivered again, behind the second one
     broker.run_until_idle();
-    assert_eq!(numbers(&read(&mut holder)), [2, 1]);
-    let ack = format!("ACK\nmessage-id:{id}\nsubscription:0\nreceipt:r\n\n\0");
-    holder.write_all(ack.as_bytes()).expect("room");
-    broker.run_until_idle();
+    assert_eq!(numbers(&(received + &read(&mut holder))), [2, 1]);
+    (broker, holder, [first, second])
+}
+
+/// STOMP 1.1 acknowledges by message-id, which a redelivered message keeps: an ACK that comes too late must not cover
+/// what was delivered between the two deliveries.
+#[test]
+fn a_late_ack_of_a_redelivered_message_covers_only_that_message_in_1_1() {
+    let (mut broker, mut holder, [first, _]) = message_that_came_again();
+    let ack = format!("ACK\nmessage-id:{first}\nsubscription:0\nreceipt:r\n\n\0");
+    send_all(&mut broker, &mut holder, &ack);
     assert!(read(&mut holder).contains("receipt-id:r"));
     let mut next = broker.connect(0).expect("sockets");
     drop(holder);
     next.write_all(&[CONNECT, SUBSCRIBE].concat()).expect("room");
     broker.run_until_idle();
-    broker.advance_ms(1000);
-    broker.run_until_idle();
     assert!(numbers(&read(&mut next)).contains(&2), "nobody has acknowledged it");
+}
+
+/// Seed 37010063: a late NACK refuses what was delivered between the two deliveries, too. The client does not know, and
+/// acknowledges that; its ACK must not cover what it has refused, and what came again before.
+#[test]
+fn an_ack_covers_nothing_else_after_a_late_nack_has_refused_its_message_in_1_1() {
+    let (mut broker, mut holder, [first, second]) = message_that_came_again();
+    let nack = format!("NACK\nmessage-id:{first}\nsubscription:0\n\n\0");
+    send_all(&mut broker, &mut holder, &nack);
+    broker.advance_ms(1);
+    broker.run_until_idle();
+    assert_eq!(numbers(&read(&mut holder)), [1, 2]);
+    let ack = format!("ACK\nmessage-id:{second}\nsubscription:0\n\n\0");
+    send_all(&mut broker, &mut holder, &ack);
+    let mut next = broker.connect(0).expect("sockets");
+    drop(holder);
+    next.write_all(&[CONNECT, SUBSCRIBE].concat()).expect("room");
+    broker.run_until_idle();
+    assert_eq!(numbers(&read(&mut next)), [1]);
 }
 
 #[test]
