@@ -11,6 +11,7 @@ use stompica_proto::{Frame, ProtocolError, Version};
 
 use super::Owners;
 use crate::connection::flow::Flow;
+use crate::connection::pending_writes::PendingWrites;
 use crate::connection::transaction::Operation;
 use crate::door::planted;
 use crate::ids::{ConnKey, ShardId, SubscriptionKey};
@@ -18,7 +19,6 @@ use crate::message::options;
 use crate::message::options::Verdict;
 use crate::queue::consumer_state::{ConsumerState, Retries};
 use crate::queue::unacked::{TakenOnes, Unacked};
-use crate::router::group::SubscriptionIndex;
 
 /// Deliveries that are acknowledged before the turn's budget is checked again.
 const PORTION: usize = 256;
@@ -138,48 +138,17 @@ impl Owners<'_> {
         }
         let hash = match (conn.protocol.session.version(), subscription) {
             (Version::V1_1, Some(name)) => {
-                self.hash_by_message(name, self.connections.subscription_hasher.hash_one(id))
+                self.connections.hash_by_message(name, self.connections.subscription_hasher.hash_one(id))
             }
             _ => numbers(id).map_or(0, |numbers| self.connections.subscription_hasher.hash_one(numbers)),
         };
-        if conn.pending_writes.as_ref().is_some_and(|pending_writes| pending_writes.was_requeued(hash)) {
+        let is_late = |writes: &Box<PendingWrites>| writes.was_requeued(hash) || writes.has_forgotten;
+        if conn.pending_writes.as_ref().is_some_and(is_late) {
             return Ok(None);
         }
         let text =
             format!("'{}' is not an unsettled delivery of this connection", String::from_utf8_lossy(id));
         Err(ProtocolError::new(Code::AckUnknown, text))
-    }
-
-    fn hash_by_message(&self, subscription: &[u8], id_hash: u64) -> u64 {
-        self.connections.subscription_hasher.hash_one((subscription, id_hash))
-    }
-
-    /// Remembers the ids of deliveries that are requeued, by their numbers and the hashes of their `message-id`s.
-    pub(crate) fn remember_requeued(
-        &mut self,
-        key: ConnKey,
-        index: SubscriptionIndex,
-        taken: impl Iterator<Item = (u64, u64)>,
-    ) {
-        let Some(found) = self.router.subscriptions.get(index as usize) else { return };
-        let by_message = self
-            .connections
-            .table
-            .get(key)
-            .is_some_and(|conn| conn.protocol.session.version() == Version::V1_1);
-        let hashes: Vec<u64> = taken
-            .map(|(number, id_hash)| match by_message {
-                true => self.hash_by_message(&found.id, id_hash),
-                false => self.connections.subscription_hasher.hash_one((index, number)),
-            })
-            .collect();
-        let is_short = self.turn.memory.is_short;
-        if let Some(pending_writes) =
-            self.connections.table.get_mut(key).and_then(|conn| conn.pending_writes.as_mut())
-        {
-            hashes.into_iter().for_each(|hash| pending_writes.take_back(hash, is_short));
-        }
-        self.connections.count_input(self.turn, key);
     }
 
     /// Whether an ACK or NACK in client mode may be a late answer to an earlier delivery of the same message, which was taken
@@ -188,13 +157,12 @@ impl Owners<'_> {
         if consumer.ack != AckMode::Client || consumer.wire_format.version != Version::V1_1 {
             return false;
         }
-        let conn = self.connections.table.get(key);
-        consumer.unacked.id_hash_of(number).is_some_and(|id_hash| {
-            let name = self.router.subscriptions.get(consumer.key.index as usize).map(|found| &found.id);
-            let writes = conn.and_then(|conn| conn.pending_writes.as_ref());
-            name.zip(writes)
-                .is_some_and(|(name, writes)| writes.was_requeued(self.hash_by_message(name, id_hash)))
-        })
+        let writes = self.connections.table.get(key).and_then(|conn| conn.pending_writes.as_ref());
+        let name = self.router.subscriptions.get(consumer.key.index as usize).map(|found| &found.id);
+        let (Some(writes), Some(name)) = (writes, name) else { return false };
+        let was_requeued = |id_hash| writes.was_requeued(self.connections.hash_by_message(name, id_hash));
+        consumer.unacked.id_hash_of(number).is_some_and(was_requeued)
+            || (writes.has_forgotten && consumer.unacked.is_redelivery(number))
     }
 
     /// Settles or requeues a delivery, and in client mode all before it, the oldest first, for half of a turn.
@@ -233,7 +201,7 @@ impl Owners<'_> {
             if may_be_late && !is_accepted && !planted!("late-nack-forgotten") {
                 // The client may not have refused these, and acknowledges their earlier deliveries later.
                 let ids = taken.iter().map(|taken| (taken.number, taken.id_hash));
-                self.remember_requeued(key, subscription.index, ids);
+                self.delivery().remember_requeued(key, subscription.index, ids);
             }
             self.carry_out_verdict(subscription, retries, verdict, taken);
             if is_done || self.turn.budget.is_half_spent() {

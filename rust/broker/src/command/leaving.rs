@@ -53,7 +53,7 @@ impl Owners<'_> {
         let consumer = self.queues.consumers.at(index);
         let held = consumer.map(|consumer| consumer.unacked.newest(REQUEUED_MAX)).unwrap_or_default();
         self.turn.budget.visit(held.len() / 4); // a hash is cheap
-        self.remember_requeued(key, index, held.into_iter());
+        self.delivery().remember_requeued(key, index, held.into_iter());
     }
 
     /// Removes one subscription from the router; the caller updates the connection's own list. Deliveries that it has

@@ -36,6 +36,9 @@ pub struct Output {
     pub flush: Flush,
     /// The time since which the outbox is full.
     pub full_since_ms: Since,
+    /// While it is full: the bytes that were owed to its client when it became full, in its outbox, in private queues, and for
+    /// its ACKs.
+    pub owed_when_full: usize,
     /// How long a full outbox may stay over half, in milliseconds, as requested by its subscriptions.
     pub patience_ms: u64,
     /// The time from which the outbox, which is full or receives an initial replay, is expected to move.
@@ -57,6 +60,7 @@ impl Output {
             deferred: None,
             flush: Flush::Idle,
             full_since_ms: Since::NONE,
+            owed_when_full: 0,
             patience_ms: u64::MAX,
             stuck_since_ms: now_ms,
             has_taken_all: false,

@@ -8,6 +8,7 @@ use super::{Connections, Effect};
 use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::router::group::SubscriptionIndex;
+use crate::timer::Since;
 use crate::turn::Turn;
 use crate::turn::jobs::Job;
 
@@ -73,6 +74,7 @@ impl Connections {
     /// Resumes reading a connection whose answer has come.
     pub fn go_on_after(&mut self, turn: &mut Turn, key: ConnKey, question: Question) {
         if Parking::answered(&mut self.table, key, question) {
+            self.forgive_wait(turn, key);
             self.go_on(turn, key);
         }
     }
@@ -86,12 +88,23 @@ impl Connections {
 
     /// Retries the COMMIT or the frame that waited for room.
     fn try_again(&mut self, turn: &mut Turn, key: ConnKey) {
+        self.forgive_wait(turn, key);
         let committing = self.table.get(key).and_then(|conn| conn.committing.as_ref());
         let Some(Committing::Deciding(commit)) = committing else { return self.go_on(turn, key) };
         let token = commit.token;
         self.wait_for(turn, key, Question::Commit(token));
         turn.jobs.push(Job::Check(key, token));
         self.effects.push_back(Effect::RetriesCommit);
+    }
+
+    /// Gives a connection that is full the time in which it was not read: its ACKs may have waited meanwhile.
+    fn forgive_wait(&mut self, turn: &Turn, key: ConnKey) {
+        if let Some(conn) = self.table.get_mut(key)
+            && let Some(full_since_ms) = conn.output.full_since_ms.get()
+        {
+            let waited_ms = turn.now_ms - conn.wait.began_ms().clamp(full_since_ms, turn.now_ms);
+            conn.output.full_since_ms = Since::at(full_since_ms + waited_ms);
+        }
     }
 
     fn go_on(&mut self, turn: &mut Turn, key: ConnKey) {

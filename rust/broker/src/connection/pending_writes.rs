@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use hashbrown::HashSet;
 
 use crate::collections::paged_deque::PagedDeque;
+use crate::door::planted;
 use crate::ids::SubscriptionKey;
 use crate::message::OwnedMessage;
 use crate::queue::unacked::Origin;
@@ -47,12 +48,15 @@ pub struct PendingWrites {
     pub unacked: usize,
     /// An ACK or NACK of very many deliveries is being processed.
     pub is_acknowledging: bool,
+    /// Ids were forgotten while memory was short: an unknown one may be theirs.
+    pub has_forgotten: bool,
     pub(super) requeued: HashSet<u64, crate::door::HashState>,
     pub(super) order: VecDeque<u64>,
 }
 
 impl PendingWrites {
-    /// Remembers the id of a requeued delivery, by its hash, and forgets up to two if they are too many.
+    /// Remembers the id of a requeued delivery, by its hash, and forgets up to two if they are too many. The ids of a client
+    /// whose ids are forgotten while memory is short are accepted without a check.
     pub fn take_back(&mut self, id_hash: u64, is_memory_short: bool) {
         if self.requeued.insert(id_hash) {
             self.order.push_back(id_hash);
@@ -63,6 +67,7 @@ impl PendingWrites {
                 && let Some(oldest) = self.order.pop_front()
             {
                 self.requeued.remove(&oldest);
+                self.has_forgotten |= is_memory_short && !planted!("late-acks-forgotten");
             }
         }
         if self.order.capacity() > 4 * self.order.len().max(REQUEUED_SHORT) {
@@ -71,7 +76,7 @@ impl PendingWrites {
         }
     }
 
-    /// Whether the delivery with this id was requeued.
+    /// Whether the delivery with this id was requeued, as far as it is remembered.
     #[must_use]
     pub fn was_requeued(&self, id_hash: u64) -> bool {
         self.requeued.contains(&id_hash)
@@ -99,6 +104,7 @@ mod tests {
         assert!(pending.was_requeued(0) && pending.was_requeued(max - 1));
         pending.take_back(max, false);
         assert!(!pending.was_requeued(0) && pending.was_requeued(1) && pending.was_requeued(max));
+        assert!(!pending.has_forgotten, "an unknown id is wrong");
         assert!(pending.held_bytes() >= REQUEUED_MAX * size_of::<u64>());
     }
 
@@ -110,7 +116,7 @@ mod tests {
         let before = pending.held_bytes();
         (50_000..110_000).for_each(|id| pending.take_back(id, true));
         assert!(pending.held_bytes() < before / 8, "{before}, then {}", pending.held_bytes());
-        assert!(pending.was_requeued(109_999) && !pending.was_requeued(108_000));
+        assert!(pending.was_requeued(109_999) && !pending.was_requeued(108_000) && pending.has_forgotten);
         assert_eq!((pending.order.len(), pending.requeued.len()), (REQUEUED_SHORT, REQUEUED_SHORT));
     }
 

@@ -117,7 +117,8 @@ impl Owners<'_> {
         }
         self.turn.budget.change(conn.subscriptions.len());
         let waiting = self.waiting_bytes(key);
-        let short = self.waits_for_memory(key);
+        let owed = self.counted_bytes(key);
+        let short = self.turn.memory.is_short && owed > 0;
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let has_deferred = conn.has_deferred();
         // An outbox that is completely written is not flushed again, so its state would not be updated.
@@ -126,6 +127,7 @@ impl Owners<'_> {
             return;
         }
         conn.output.full_since_ms = Since::at(now_ms);
+        conn.output.owed_when_full = owed;
         conn.output.stuck_since_ms = now_ms;
         conn.output.has_taken_all = conn.output.outbox.is_empty();
         conn.check_socket(now_ms);
@@ -140,7 +142,8 @@ impl Owners<'_> {
         self.connections.log(self.turn, Level::Debug, key, text);
     }
 
-    /// Resumes publishers once a full outbox is under half.
+    /// Resumes publishers once a full outbox is under half, and while memory is short, less is owed to its client than when it
+    /// became full; if that is a relevant part of the memory, half of it. A frame or a heart-beat between is no progress.
     pub fn note_progress(&mut self, key: ConnKey) {
         let limit = self.turn.config.outbox_limit;
         self.note_output(key);
@@ -155,7 +158,7 @@ impl Owners<'_> {
             return self.connections.queue_for_flushing(key); // again in the next turn
         }
         self.turn.budget.change(conn.subscriptions.len());
-        if self.waiting_bytes(key) < limit / 2 && !self.fills_memory(key) {
+        if self.is_relieved(key) {
             if let Some(conn) = self.connections.table.get_mut(key) {
                 conn.output.full_since_ms = Since::NONE;
             }
@@ -184,11 +187,19 @@ impl Owners<'_> {
         }
     }
 
-    /// Whether nothing waits any more for a connection that is full: what waited in a queue may have expired.
+    /// Whether a connection that is full has taken, acknowledged or lost so much that it is so no longer: what waited in a
+    /// queue may have expired.
     pub fn is_relieved(&self, key: ConnKey) -> bool {
-        self.waiting_bytes(key) == 0
-            && !self.waits_for_memory(key)
-            && self.connections.table.get(key).is_some_and(|conn| !conn.has_deferred())
+        let Some(conn) = self.connections.table.get(key).filter(|conn| !conn.has_deferred()) else {
+            return false;
+        };
+        let owed_when_full = conn.output.owed_when_full;
+        let is_smaller = || {
+            let owed = self.counted_bytes(key);
+            owed <= owed_when_full / 2 || (owed < owed_when_full && owed < self.relevant_bytes())
+        };
+        self.waiting_bytes(key) < self.turn.config.outbox_limit / 2
+            && (!self.turn.memory.is_short || is_smaller() || planted!("relieved-by-any-write"))
     }
 
     /// Applies a reloaded policy by which no publisher waits to the outboxes that are full.

@@ -10,7 +10,7 @@ use crate::config::SlowConsumer;
 use crate::connection::pausing::Pause;
 use crate::door::planted;
 use crate::ids::{ConnKey, QueueKey};
-use crate::queue::types::Queue;
+use crate::router::group::SubscriptionIndex;
 
 /// The interval between two rounds.
 const INTERVAL_MS: u64 = 100;
@@ -66,11 +66,11 @@ struct WaitingBytes {
     outbox: usize,
     /// In private queues that have the server's policy.
     queued: usize,
-    /// For its ACKs of messages from private queues.
+    /// For its ACKs of messages from such queues.
     in_flight: usize,
-    /// In private queues whose own policy drops messages.
+    /// For subscriptions whose own policy drops messages: in their queues, or for ACKs.
     drops: usize,
-    /// In private queues whose own policy cuts it off.
+    /// The same, if their own policy cuts it off.
     disconnects: usize,
 }
 
@@ -86,15 +86,9 @@ impl WaitingBytes {
 }
 
 impl Owners<'_> {
-    /// Whether so much waits for a connection while memory is short that it counts as full, however steadily it reads.
-    pub(super) fn fills_memory(&self, key: ConnKey) -> bool {
-        let relevant = usize::try_from(self.turn.memory_limit() / RELEVANT_SHARE).unwrap_or(usize::MAX);
-        self.turn.memory.is_short && self.owed_bytes(key).common() >= relevant
-    }
-
-    /// Whether anything waits for a connection while memory is short.
-    pub(super) fn waits_for_memory(&self, key: ConnKey) -> bool {
-        self.turn.memory.is_short && self.owed_bytes(key).common() > 0
+    /// The bytes from which what is owed to one client is a relevant part of the memory.
+    pub(super) fn relevant_bytes(&self) -> usize {
+        usize::try_from(self.turn.memory_limit() / RELEVANT_SHARE).unwrap_or(usize::MAX)
     }
 
     /// Bytes that wait for a connection, and that its publishers wait for: in its outbox, and in queues of its
@@ -105,6 +99,12 @@ impl Owners<'_> {
         outbox + if self.turn.is_draining { 0 } else { queued }
     }
 
+    /// The same, and what waits for its ACKs: what the server's policy acts on while memory is short.
+    pub(super) fn counted_bytes(&self, key: ConnKey) -> usize {
+        let owed = self.owed_bytes(key);
+        if self.turn.is_draining { owed.outbox } else { owed.common() }
+    }
+
     /// All bytes that wait for a connection, or for its ACKs.
     pub fn all_owed_bytes(&self, key: ConnKey) -> usize {
         self.owed_bytes(key).all()
@@ -113,16 +113,21 @@ impl Owners<'_> {
     fn owed_bytes(&self, key: ConnKey) -> WaitingBytes {
         let Some(conn) = self.connections.table.get(key) else { return WaitingBytes::default() };
         let mut waiting = WaitingBytes { outbox: conn.output.outbox.bytes(), ..WaitingBytes::default() };
+        // While it is not read, its ACKs may follow the frame that waits, or be part of the COMMIT.
+        let is_read = !(conn.wait.is_on() || conn.committing.is_some()) || planted!("unread-acks-count");
         for consumer in conn.subscriptions.iter().filter_map(|index| self.queues.consumers.at(*index)) {
             let queue = consumer.own_queue.and_then(|queue| self.queues.home.queue(queue));
             let Some(queue) = queue else { continue };
-            *match consumer.slow_consumer {
-                None => &mut waiting.queued,
-                Some(SlowConsumer::Disconnect) => &mut waiting.disconnects,
-                Some(_) => &mut waiting.drops,
-            } += queue.waiting_bytes();
-            if consumer.ack != AckMode::Auto {
-                waiting.in_flight += queue.in_flight().1 as usize; // whoever acknowledges slowly reads slowly
+            // Whoever acknowledges slowly reads slowly.
+            let acks = consumer.ack != AckMode::Auto && is_read;
+            let in_flight = if acks { queue.in_flight().1 as usize } else { 0 };
+            match consumer.slow_consumer {
+                None => {
+                    waiting.queued += queue.waiting_bytes();
+                    waiting.in_flight += in_flight;
+                }
+                Some(SlowConsumer::Disconnect) => waiting.disconnects += queue.waiting_bytes() + in_flight,
+                Some(_) => waiting.drops += queue.waiting_bytes() + in_flight,
             }
         }
         waiting
@@ -141,11 +146,12 @@ impl Owners<'_> {
         while left > 0 {
             let place = self.deliveries.round.place;
             if place >= self.connections.table.slots() {
-                if self.deliveries.round.step != Step::Measure || !self.is_worth_acting() {
+                let is_measured = self.deliveries.round.step == Step::Measure;
+                let Some(threshold) = is_measured.then(|| self.threshold()).flatten() else {
                     return self.deliveries.round.end(self.turn.now_ms);
-                }
+                };
                 let round = &mut self.deliveries.round;
-                (round.step, round.place) = (Step::Act(round.largest / 2 + 1), 0);
+                (round.step, round.place) = (Step::Act(threshold), 0);
                 continue;
             }
             self.deliveries.round.place = place + 1;
@@ -194,14 +200,22 @@ impl Owners<'_> {
         }
     }
 
-    /// Whether what waits for consumers is a relevant part of the memory, and for some of them it is much.
-    fn is_worth_acting(&self) -> bool {
+    /// The bytes from which a connection is acted on, if any has so much: more than half of the largest of all shards.
+    /// Nobody is acted on if other uses take most of the memory, or little waits for each.
+    fn threshold(&self) -> Option<usize> {
+        let own = self.deliveries.round.largest;
+        self.turn.totals.largest.note(self.turn.id, own);
+        let of_all = match planted!("largest-of-own-shard") {
+            true => own,
+            false => self.turn.totals.largest.of_all()?,
+        };
         let bytes = all_output_bytes(self.turn, self.connections);
         let fan_outs_wait = must_wait_for_memory(self.turn, self.connections);
         if !fan_outs_wait && bytes < self.turn.memory_limit() / RELEVANT_SHARE {
-            return false; // other uses take most of it
+            return None;
         }
-        self.deliveries.round.largest >= if fan_outs_wait { 1 } else { LARGE_OUTBOX }
+        let threshold = of_all.max(own) / 2 + 1;
+        (own >= threshold && (fan_outs_wait || own >= LARGE_OUTBOX)).then_some(threshold)
     }
 
     /// Acts on a connection by the server's policy.
@@ -221,20 +235,24 @@ impl Owners<'_> {
     }
 
     /// Drops the older half of the messages in each private queue of a connection whose subscription has such a policy of its
-    /// own.
+    /// own. If more are in flight, the older half of these is forgotten.
     fn halve_queues(&mut self, key: ConnKey, is_such: fn(Option<SlowConsumer>) -> bool) {
         let Some(conn) = self.connections.table.get(key) else { return };
-        let queues: Vec<QueueKey> = conn
+        let queues: Vec<(QueueKey, SubscriptionIndex, AckMode)> = conn
             .subscriptions
             .iter()
             .filter_map(|index| self.queues.consumers.at(*index))
             .filter(|consumer| is_such(consumer.slow_consumer))
-            .filter_map(|consumer| consumer.own_queue)
+            .filter_map(|consumer| Some((consumer.own_queue?, consumer.key.index, consumer.ack)))
             .collect();
-        for queue in queues {
-            let bytes = self.queues.home.queue(queue).map_or(0, Queue::waiting_bytes);
+        for (queue, subscription, ack) in queues {
+            let Some(found) = self.queues.home.queue(queue) else { continue };
+            let (bytes, in_flight) = (found.waiting_bytes(), found.in_flight().1 as usize);
             if bytes > 0 {
                 self.drop_oldest(queue, key, bytes / 2 + 1);
+            }
+            if ack != AckMode::Auto && in_flight > bytes {
+                self.forget_in_flight(key, subscription, in_flight / 2 + 1);
             }
         }
         self.resume_after_deferred(key); // a frame may have waited for what was dropped

@@ -108,6 +108,11 @@ impl Peers {
         }
     }
 
+    /// Wakes the other shards, although they have no mail.
+    pub fn wake_others(&self) {
+        self.others().for_each(|shard| self.mailboxes[usize::from(shard.0)].wake());
+    }
+
     /// Tells the other shards about the first subscription to a name or pattern here. `to` waits for their answers, and
     /// `newcomer` gets the stale and retained messages that they hold.
     pub fn tell_interest(

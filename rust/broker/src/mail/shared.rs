@@ -11,7 +11,7 @@ use crate::mail::mailbox::{Mail, Mailbox};
 use crate::queue::retained::RetainedCount;
 use crate::queue::stale::StaleCounts;
 use crate::stats::Published;
-use crate::totals::Totals;
+use crate::totals::{Largest, Totals};
 
 /// State that all shards of a broker share.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Shared {
         let writers = mailboxes.len();
         Shared {
             mailboxes: mailboxes.into(),
-            totals: Arc::default(),
+            totals: Arc::new(Totals { largest: Largest::new(writers), ..Totals::default() }),
             stale: Arc::new(StaleCounts::new(writers)),
             retained: Arc::default(),
             hasher: door::hash_state(),

@@ -125,6 +125,12 @@ impl Unacked {
         self.entries.get_key(&number, Entry::number).map(|entry| entry.id_hash)
     }
 
+    /// Whether the message with this delivery number was delivered before.
+    #[must_use]
+    pub fn is_redelivery(&self, number: u64) -> bool {
+        self.entries.get_key(&number, Entry::number).is_some_and(|entry| entry.message.deliveries > 1)
+    }
+
     /// The number of deliveries.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -113,7 +113,7 @@ impl Shard {
         }
         self.queues.home.visited += late.len(); // counted by the caller
         self.turn.counters.timed_out += late.len() as u64;
-        self.command().remember_requeued(
+        self.delivery().remember_requeued(
             conn,
             key.index,
             late.iter().map(|taken| (taken.number, taken.id_hash)),

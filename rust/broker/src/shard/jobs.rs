@@ -101,11 +101,11 @@ impl Shard {
 
     /// Whether fan-outs and deferred deliveries have work for the next turn.
     pub(super) fn has_deliveries(&self) -> bool {
+        let replays = &self.queues.replays;
+        let waits_for_memory =
+            self.deliveries.fan_outs.first().is_some() || replays.has_work() || replays.wait_for_memory();
         !self.connections.refill.is_empty()
-            || self.queues.replays.has_work()
-            || (self.deliveries.fan_outs.first().is_some()
-                && !must_wait_for_memory(&self.turn, &self.connections))
-            || (self.queues.replays.wait_for_memory() && !must_wait_for_memory(&self.turn, &self.connections))
+            || (waits_for_memory && !must_wait_for_memory(&self.turn, &self.connections))
     }
 
     /// Continues the work of earlier turns, each kind for half of a turn.

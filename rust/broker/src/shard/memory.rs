@@ -29,6 +29,7 @@ impl Shard {
     pub(super) fn forget_memory(&mut self) {
         self.turn.count_memory(0);
         self.turn.count_output(0);
+        self.turn.totals.largest.end(self.turn.id);
         self.connections.unfinished.forget(&self.turn.totals.unfinished);
     }
 

@@ -8,8 +8,10 @@ use stompica_proto::encode::Offender;
 
 use super::Shard;
 use crate::connection::Effect;
+use crate::delivery::memory::must_wait_for_memory;
 use crate::delivery::memory::must_wait_for_outboxes;
 use crate::diag::survey::ReportTo;
+use crate::door::planted;
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
 use crate::queue::mail::{AnswerNote, DiagnosticsNote, MemoryNote, Note};
@@ -177,9 +179,13 @@ impl Shard {
         self.settle();
     }
 
-    /// Continues replays that have a window, one after the other, as far as the turn allows.
+    /// Continues replays that have a window, one after the other, as far as the turn and memory allow: new subscriptions may
+    /// have asked for any number of windows at once.
     pub(super) fn proceed_with_replays(&mut self) {
-        while !self.turn.budget.is_exhausted() && self.queue().proceed_with_next_replay() {
+        while !self.turn.budget.is_exhausted()
+            && (!must_wait_for_memory(&self.turn, &self.connections) || planted!("replay-without-end"))
+            && self.queue().proceed_with_next_replay()
+        {
             self.settle();
         }
     }

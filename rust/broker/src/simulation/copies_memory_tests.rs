@@ -1,43 +1,10 @@
 //! Messages that wait in private queues of subscriptions to topics, near `memory_limit`.
 
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
 use super::SimulatedBroker;
 use super::client::Client;
+use super::near_limit::{LIMIT, fill_up_to, held, last_ack_id, near_the_limit, publish, subscriber, wait};
 use super::support::{broker, connect, exchange, messages, receipts};
-use crate::config::{Config, SlowConsumer};
-
-const LIMIT: i64 = 8 << 20;
-
-fn near_the_limit() -> SimulatedBroker {
-    broker(Config {
-        writers: 1,
-        memory_limit: LIMIT as u64,
-        heartbeat_ms: (0, 0),
-        slow_consumer: SlowConsumer::Block(Duration::from_secs(5)),
-        ..Config::default()
-    })
-}
-
-/// A client with a subscription that acknowledges one message at a time; it has the first one.
-fn subscriber(broker: &mut SimulatedBroker, topic: &str) -> Client {
-    let mut client = connect(broker, 0);
-    let headers = "id:0\nack:client-individual\nprefetch-count:1";
-    client.send(format!("SUBSCRIBE\n{headers}\ndestination:/topic/{topic}\n\n\0").as_bytes());
-    broker.run_until_idle();
-    client
-}
-
-fn publish(broker: &mut SimulatedBroker, publisher: &mut Client, topic: &str, bytes: usize) {
-    let (receipt, body) = (publisher.expect_receipt(), "x".repeat(bytes));
-    publisher.send(format!("SEND\ndestination:/topic/{topic}\nreceipt:{receipt}\n\n{body}\0").as_bytes());
-    exchange(broker, publisher);
-}
-
-fn held(broker: &SimulatedBroker) -> i64 {
-    broker.threads[0].shard.turn.held_bytes()
-}
+use crate::config::Config;
 
 #[test]
 fn subscribers_that_never_acknowledge_are_cut_off_when_memory_is_short() {
@@ -86,28 +53,6 @@ fn a_message_that_waits_once_for_many_subscribers_is_not_copied_for_all_of_them_
     }
     let counts = subscribers.iter().map(|it| (messages(it), receipts(it))).collect::<Vec<_>>();
     assert!(counts.iter().all(|counts| *counts == (2, 1)), "{counts:?}");
-}
-
-/// The id that acknowledges the last message of a client.
-fn last_ack_id(client: &Client) -> String {
-    let heads = client.received_frames().filter(|head| head.starts_with("MESSAGE"));
-    let head = heads.last().expect("it has one");
-    let line = head.split(" | ").find_map(|line| line.strip_prefix("ack:"));
-    line.expect("it has to be acknowledged").to_owned()
-}
-
-/// Fills memory so that this share of the limit, in percent, is held.
-fn fill_up_to(broker: &SimulatedBroker, percent: i64) {
-    let missing = LIMIT / 100 * percent - held(broker);
-    broker.shared.totals.memory.fetch_add(missing, Ordering::Relaxed);
-}
-
-/// Lets time pass in small steps.
-fn wait(broker: &mut SimulatedBroker, ms: u64) {
-    for _ in 0..ms / 100 {
-        broker.advance_ms(100);
-        broker.run_until_idle();
-    }
 }
 
 /// Lets clients acknowledge one message every 3 s, ten times: longer than one may stall that has something to take, and

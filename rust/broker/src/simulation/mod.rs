@@ -43,6 +43,8 @@ mod large_fan_out_tests;
 #[cfg(test)]
 mod memory_tests;
 #[cfg(test)]
+mod near_limit;
+#[cfg(test)]
 mod outbox_tests;
 #[cfg(test)]
 mod own_policy_tests;
@@ -50,6 +52,8 @@ mod own_policy_tests;
 mod paging_tests;
 #[cfg(test)]
 mod session_tests;
+#[cfg(test)]
+mod shortage_tests;
 #[cfg(test)]
 mod socket_tests;
 #[cfg(test)]

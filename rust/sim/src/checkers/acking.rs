@@ -190,6 +190,9 @@ impl Acking {
         // The last message may exceed the bound in bytes.
         let before = held.iter().map(|last| last.len).sum::<u64>().saturating_sub(newest.len);
         let is_over = subscription.terms.window.is_some_and(|window| held.len() > 1 && before >= window);
+        if self.slowness.forgets(subscription) {
+            return Ok(());
+        }
         if is_over || (prefetch > 0 && held.len() as u64 > prefetch) {
             let (client, count) = (key.0, held.len());
             let text = format!("client {client} got more than its prefetch ({count}): {subscription:?}");

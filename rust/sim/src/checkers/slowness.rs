@@ -55,6 +55,12 @@ impl Slowness {
         self.drops || (subscription.terms.policy.is_some_and(is_lossy) && may_lose)
     }
 
+    /// Whether the broker may forget what a subscription has not acknowledged.
+    #[must_use]
+    pub fn forgets(&self, subscription: &Subscription) -> bool {
+        self.drops(subscription) && self.sent_bytes >= self.short_bytes
+    }
+
     /// Whether it is told of what it loses: by a number, and not by the end of its connection.
     #[must_use]
     pub fn tells(&self, subscription: &Subscription) -> bool {

@@ -1,0 +1,83 @@
+//! Deliveries that are taken back from a client, or forgotten, before it has acknowledged them. Their ids are remembered: a
+//! late ACK is not an error.
+
+use std::hash::BuildHasher as _;
+
+use stompica_proto::Version;
+
+use super::Owners;
+use crate::connection::Connections;
+use crate::connection::conn::Conn;
+use crate::door::planted;
+use crate::ids::ConnKey;
+use crate::queue::unacked::TakenOnes;
+use crate::router::group::SubscriptionIndex;
+
+/// Deliveries of one subscription that are forgotten in one turn.
+const FORGOTTEN_MAX: usize = 256;
+
+impl Connections {
+    /// The hash of a `message-id` of a subscription, by which STOMP 1.1 acknowledges.
+    #[must_use]
+    pub(crate) fn hash_by_message(&self, subscription: &[u8], id_hash: u64) -> u64 {
+        self.subscription_hasher.hash_one((subscription, id_hash))
+    }
+}
+
+impl Owners<'_> {
+    /// Remembers the ids of deliveries that are requeued, by their numbers and the hashes of their `message-id`s.
+    pub(crate) fn remember_requeued(
+        &mut self,
+        key: ConnKey,
+        index: SubscriptionIndex,
+        taken: impl Iterator<Item = (u64, u64)>,
+    ) {
+        let Some(found) = self.router.subscriptions.get(index as usize) else { return };
+        let by_message = self
+            .connections
+            .table
+            .get(key)
+            .is_some_and(|conn| conn.protocol.session.version() == Version::V1_1);
+        let hashes: Vec<u64> = taken
+            .map(|(number, id_hash)| match by_message {
+                true => self.connections.hash_by_message(&found.id, id_hash),
+                false => self.connections.subscription_hasher.hash_one((index, number)),
+            })
+            .collect();
+        let is_short = self.turn.memory.is_short;
+        if let Some(pending_writes) =
+            self.connections.table.get_mut(key).and_then(|conn| conn.pending_writes.as_mut())
+        {
+            hashes.into_iter().for_each(|hash| pending_writes.take_back(hash, is_short));
+        }
+        self.connections.count_input(self.turn, key);
+    }
+
+    /// Forgets the oldest deliveries of a subscription to a topic that its client has not acknowledged, up to so many bytes, as
+    /// far as a turn allows, as if it had. It has them, or gets them, but none of them can come again.
+    pub(super) fn forget_in_flight(&mut self, key: ConnKey, index: SubscriptionIndex, bytes: usize) {
+        // Deliveries that an ACK or a COMMIT is about to acknowledge stay in flight until it has taken effect.
+        let is_acknowledging = self.connections.table.get(key).is_none_or(Conn::is_acknowledging);
+        let Some(consumer) = self.queues.consumers.at_mut(index) else { return };
+        if is_acknowledging || planted!("in-flight-kept") {
+            return;
+        }
+        let (subscription, mut left, mut taken_ones) = (consumer.key, bytes, TakenOnes::new());
+        while left > 0
+            && taken_ones.len() < FORGOTTEN_MAX
+            && let Some(taken) = consumer.unacked.pop()
+        {
+            left = left.saturating_sub(taken.message.size());
+            taken_ones.push(taken);
+        }
+        let ids = taken_ones.iter().map(|taken| (taken.number, taken.id_hash));
+        self.remember_requeued(key, index, ids);
+        if let Some(pending_writes) =
+            self.connections.table.get_mut(key).and_then(|conn| conn.pending_writes.as_mut())
+        {
+            pending_writes.unacked -= taken_ones.len();
+        }
+        self.turn.budget.visit(taken_ones.len());
+        self.settle_all(subscription, taken_ones);
+    }
+}
