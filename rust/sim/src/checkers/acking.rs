@@ -74,14 +74,13 @@ impl Acking {
     pub fn new(options: &Options) -> Self {
         let config = &options.config;
         let timeout = config.ack_timeout_ms;
-        let is_bounded = config.max_queue_length < u64::MAX || config.max_queue_bytes < u64::MAX;
         Acking {
             prefetch: u64::from(config.prefetch),
             failures_max: u64::from(config.max_deliveries),
             delay: config.redelivery_delay,
             timeout: (timeout > 0).then(|| Duration::from_millis(timeout)),
             slowness: Slowness::new(options),
-            refuses: is_bounded || config.compat != Compat::None,
+            refuses: options.may_refuse_dead_letters() || config.compat != Compat::None,
             sent: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
             last: BTreeMap::new(),
@@ -333,6 +332,7 @@ mod tests {
         options.config.redelivery_delay = Duration::from_millis(100);
         (options.config.max_deliveries, options.config.ack_timeout_ms) = (2, 0);
         (options.config.max_queue_length, options.config.max_queue_bytes) = (u64::MAX, u64::MAX);
+        options.config.max_destinations = 10_000;
         options.config.compat = Compat::None;
         let (destination, prefetch) = (TOPIC.to_owned(), Some(prefetch));
         let (ack, terms) = (AckMode::Individual, Terms::default());
