@@ -269,7 +269,7 @@ impl Owners<'_> {
         match (options.slow_consumer, self.turn.config.slow_consumer) {
             (Some(SlowConsumer::Block(asked)), SlowConsumer::Block(_)) => {
                 if let Some(conn) = self.connections.table.get_mut(key) {
-                    let asked_ms = u64::try_from(asked.as_millis()).unwrap_or(u64::MAX);
+                    let asked_ms = u32::try_from(asked.as_millis()).unwrap_or(u32::MAX);
                     conn.output.patience_ms = conn.output.patience_ms.min(asked_ms);
                 }
                 self.connections.rearm(self.turn, key); // its outbox may be full already

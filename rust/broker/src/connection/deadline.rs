@@ -213,7 +213,7 @@ impl Conn {
             SlowConsumer::Block(patience) => millis(patience),
             _ => PATIENCE_MS,
         };
-        Some(self.moved_ms().max(since_ms).saturating_add(patience_ms.min(self.output.patience_ms)))
+        Some(self.moved_ms().max(since_ms).saturating_add(self.output.patience(patience_ms)))
     }
 
     /// Whether its next frame waits for messages that it cannot take yet.

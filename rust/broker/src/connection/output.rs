@@ -37,10 +37,10 @@ pub struct Output {
     /// The time since which the outbox is full.
     pub full_since_ms: Since,
     /// While it is full: the bytes that were owed to its client when it became full, in its outbox, in private queues, and for
-    /// its ACKs.
-    pub owed_when_full: usize,
-    /// How long a full outbox may stay over half, in milliseconds, as requested by its subscriptions.
-    pub patience_ms: u64,
+    /// its ACKs; 4 GiB at most.
+    pub owed_when_full: u32,
+    /// How long a full outbox may stay over half, in milliseconds, as requested by its subscriptions; the maximum: not at all.
+    pub patience_ms: u32,
     /// The time from which the outbox, which is full or receives an initial replay, is expected to move.
     pub stuck_since_ms: u64,
     /// While it is full: its outbox was empty when it was last looked at, and only private queues are full.
@@ -61,7 +61,7 @@ impl Output {
             flush: Flush::Idle,
             full_since_ms: Since::NONE,
             owed_when_full: 0,
-            patience_ms: u64::MAX,
+            patience_ms: u32::MAX,
             stuck_since_ms: now_ms,
             has_taken_all: false,
             dropped: 0,
@@ -82,12 +82,18 @@ impl Output {
         self.outbox.bytes() < outbox_limit && (self.deferred.is_none() || planted!("deferred-overtaken"))
     }
 
+    /// The shorter one of this time and that which its subscriptions have requested, in milliseconds.
+    #[must_use]
+    pub fn patience(&self, patience_ms: u64) -> u64 {
+        if self.patience_ms == u32::MAX { patience_ms } else { patience_ms.min(u64::from(self.patience_ms)) }
+    }
+
     /// The time at which a full outbox is checked, if a consumer may stay over half for `patience_ms`; the consumer
     /// is cut off if the outbox has not moved until then.
     #[must_use]
     pub fn slow_deadline(&self, moved_ms: u64, patience_ms: u64) -> Option<u64> {
         let since_ms = self.full_since_ms.get()?;
-        let patience_ms = patience_ms.min(self.patience_ms);
+        let patience_ms = self.patience(patience_ms);
         if self.has_taken_all {
             return Some(since_ms.saturating_add(patience_ms));
         }

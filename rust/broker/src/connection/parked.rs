@@ -44,6 +44,7 @@ impl Connections {
         if self.parking.hold(&mut self.table, key, pause, turn.now_ms) {
             turn.counters.parked += 1;
         }
+        self.note_unread(turn, key);
         if let (Some(conn), Some(awaited)) = (self.table.get_mut(key), awaited) {
             conn.wait.awaits(awaited);
         }
@@ -55,6 +56,7 @@ impl Connections {
     /// Leaves a connection unread until an answer has come.
     pub fn wait_for(&mut self, turn: &mut Turn, key: ConnKey, question: Question) {
         self.parking.ask(&mut self.table, key, question, turn.now_ms);
+        self.note_unread(turn, key);
         self.rearm(turn, key);
     }
 
@@ -97,13 +99,21 @@ impl Connections {
         self.effects.push_back(Effect::RetriesCommit);
     }
 
+    fn note_unread(&mut self, turn: &Turn, key: ConnKey) {
+        let conn = self.table.get_mut(key).filter(|conn| conn.wait.is_on());
+        if let Some(pending_writes) = conn.and_then(|conn| conn.pending_writes.as_mut()) {
+            pending_writes.unread_since_ms = turn.now_ms;
+        }
+    }
+
     /// Gives a connection that is full the time in which it was not read: its ACKs may have waited meanwhile.
     fn forgive_wait(&mut self, turn: &Turn, key: ConnKey) {
         if let Some(conn) = self.table.get_mut(key)
             && let Some(full_since_ms) = conn.output.full_since_ms.get()
+            && let Some(pending_writes) = &conn.pending_writes
         {
-            let waited_ms = turn.now_ms - conn.wait.began_ms().clamp(full_since_ms, turn.now_ms);
-            conn.output.full_since_ms = Since::at(full_since_ms + waited_ms);
+            let unread_since_ms = pending_writes.unread_since_ms.clamp(full_since_ms, turn.now_ms);
+            conn.output.full_since_ms = Since::at(full_since_ms + turn.now_ms - unread_since_ms);
         }
     }
 

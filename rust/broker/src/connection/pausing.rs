@@ -95,8 +95,6 @@ pub(super) enum Reason {
 pub struct Wait {
     pub(super) reason: Option<Reason>,
     since_ms: u64,
-    /// The time at which this wait began, or the last try.
-    began_ms: u64,
     /// The time at which the waiting frame was held first; kept until it passes.
     held_since_ms: Since,
     /// The time since which memory stops the fan-out, as far as known; `None` if only outboxes do.
@@ -148,12 +146,6 @@ impl Wait {
     #[must_use]
     pub fn since_ms(&self) -> Option<u64> {
         self.is_on().then_some(self.since_ms)
-    }
-
-    /// The time at which the last wait began, without earlier tries of the same frame.
-    #[must_use]
-    pub fn began_ms(&self) -> u64 {
-        self.began_ms
     }
 
     /// The start of the wait that `publish_timeout` limits. A fan-out is limited only while memory stops it:
@@ -227,7 +219,6 @@ impl Parking {
         };
         self.last_place = self.waiting[pause as usize].push_behind(self.last_place, key);
         wait.since_ms = wait.held_since_ms.get_or_set(now_ms);
-        wait.began_ms = now_ms;
         wait.reason = Some(Reason::Room(pause, self.last_place, None));
         true
     }
@@ -237,7 +228,6 @@ impl Parking {
         self.end_wait(conns, key);
         if let Some(conn) = conns.get_mut(key) {
             conn.wait.since_ms = conn.wait.held_since_ms.get().unwrap_or(now_ms);
-            conn.wait.began_ms = now_ms;
             conn.wait.stopped_since_ms = Since::at(conn.wait.since_ms); // until it is known
             conn.wait.reason = Some(Reason::Answer(question));
         }

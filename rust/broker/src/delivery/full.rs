@@ -127,7 +127,7 @@ impl Owners<'_> {
             return;
         }
         conn.output.full_since_ms = Since::at(now_ms);
-        conn.output.owed_when_full = owed;
+        conn.output.owed_when_full = u32::try_from(owed).unwrap_or(u32::MAX);
         conn.output.stuck_since_ms = now_ms;
         conn.output.has_taken_all = conn.output.outbox.is_empty();
         conn.check_socket(now_ms);
@@ -193,7 +193,7 @@ impl Owners<'_> {
         let Some(conn) = self.connections.table.get(key).filter(|conn| !conn.has_deferred()) else {
             return false;
         };
-        let owed_when_full = conn.output.owed_when_full;
+        let owed_when_full = conn.output.owed_when_full as usize;
         let is_smaller = || {
             let owed = self.counted_bytes(key);
             owed <= owed_when_full / 2 || (owed < owed_when_full && owed < self.relevant_bytes())
