@@ -1,6 +1,6 @@
 //! Applies a COMMIT that was decided, over as many turns as it needs; it cannot fail any more.
 //!
-//! Its messages to topics are published like those of any connection: one after the other, each after the one before
+//! Its ACKs come first: they may end what takes the memory. Its messages to topics are published like those of any connection: one after the other, each after the one before
 //! has reached all recipients, and none while memory is out, another shard has too much mail or a receiver's outbox
 //! is full. So its additional memory is bounded by one message. It waits as SENDs do, but without `publish_timeout`.
 
@@ -8,8 +8,8 @@ use super::Owners;
 use super::commit::OPERATION_VISITS;
 use super::commits::{Applying, LateOnes, WaitReason};
 use crate::connection::pausing::{Pause, Question};
-use crate::connection::transaction::Operation;
 use crate::connection::transaction::plan::Place;
+use crate::connection::transaction::{Committing, Operation};
 use crate::delivery::memory::{last_share, must_wait_for_memory};
 use crate::destination::Kind;
 use crate::door::planted;
@@ -21,6 +21,9 @@ use crate::router::fan_out::FanOutKey;
 use crate::router::reach::Reach;
 use crate::turn::jobs::Job;
 
+/// Operations that are searched for ACKs as one visit.
+const SEARCHED_AT_ONCE: usize = 16;
+
 impl Owners<'_> {
     /// Continues to apply a COMMIT, as far as the turn allows; it cannot fail any more.
     pub(crate) fn apply(&mut self, mut applying: Box<Applying>) {
@@ -28,12 +31,12 @@ impl Owners<'_> {
         applying.late.append(&mut self.commits.late.remove(&applying.key).unwrap_or_default());
         self.queues.home.store.begin();
         self.queues.home.store.enter(applying.transaction);
-        let is_applied = self.apply_operations(&mut applying) && self.apply_acks(&mut applying);
+        let is_applied = self.apply_all_acks(&mut applying) && self.apply_sends(&mut applying);
         self.queues.home.store.enter(None);
         applying.concerned |= self.queues.home.store.take_concerned();
         if applying.wait_reason.is_some() {
             self.commits.held.push_back(applying);
-        } else if is_applied && self.give_back_late(&mut applying.late) {
+        } else if is_applied {
             self.conclude(applying);
         } else {
             self.commits.applying.push_back(applying);
@@ -41,8 +44,8 @@ impl Owners<'_> {
         }
     }
 
-    /// Continues with the operations of a COMMIT except ACKs and NACKs. Returns whether all are done.
-    fn apply_operations(&mut self, applying: &mut Applying) -> bool {
+    /// Continues with the SENDs of a COMMIT. Returns whether all are done.
+    fn apply_sends(&mut self, applying: &mut Applying) -> bool {
         while !self.turn.budget.is_exhausted() {
             applying.wait_reason = self.reason_to_wait(applying);
             if applying.wait_reason.is_some() {
@@ -51,15 +54,10 @@ impl Owners<'_> {
             let Some(operation) = applying.operations.pop_front() else { return true };
             self.turn.budget.visit(OPERATION_VISITS);
             let place = applying.plan.take_place();
-            match operation {
-                Operation::Ack { subscription, number, verdict } => {
-                    applying.acks.push_back((subscription, number, verdict));
-                }
-                Operation::Send(message, retain) => {
-                    let going = self.apply_send(message, retain, place, applying);
-                    applying.has_fanned_out |= going.is_some();
-                    applying.wait_reason = going.map(WaitReason::FanOut);
-                }
+            if let Operation::Send(message, retain) = operation {
+                let going = self.apply_send(message, retain, place, applying);
+                applying.has_fanned_out |= going.is_some();
+                applying.wait_reason = going.map(WaitReason::FanOut);
             }
         }
         false
@@ -91,6 +89,30 @@ impl Owners<'_> {
             return Some(WaitReason::LargeFanOut(remote));
         }
         is_full.then(|| WaitReason::SlowConsumer(self.connections.parking.retries(Pause::SlowConsumer)))
+    }
+
+    /// Continues with the ACKs and NACKs of a COMMIT, and with deliveries of ended subscriptions that it does not acknowledge.
+    /// Returns whether all are done.
+    fn apply_all_acks(&mut self, applying: &mut Applying) -> bool {
+        for operation in applying.operations.iter().skip(applying.searched) {
+            if self.turn.budget.is_exhausted() {
+                return false;
+            }
+            applying.searched += 1;
+            self.turn.budget.visit(usize::from(applying.searched % SEARCHED_AT_ONCE == 0));
+            if let Operation::Ack { subscription, number, verdict } = operation {
+                applying.acks.push_back((*subscription, *number, *verdict));
+            }
+        }
+        if !self.apply_acks(applying) || !self.give_back_late(&mut applying.late) {
+            return false;
+        }
+        if let Some(conn) = self.connections.table.get_mut(applying.key)
+            && let Some(Committing::Applying { has_acks }) = &mut conn.committing
+        {
+            *has_acks = false;
+        }
+        true
     }
 
     /// Continues with the ACKs and NACKs of a COMMIT, as far as the turn allows. Returns whether all are done.

@@ -33,7 +33,7 @@ impl Commits {
                 Some(Question::FanOut(fan_out)) => audit_fan_out(audit, deliveries, conn.id, fan_out),
                 Some(Question::Query(_) | Question::Login(_)) | None => {}
             }
-            if matches!(conn.committing, Some(Committing::Applying)) {
+            if matches!(conn.committing, Some(Committing::Applying { .. })) {
                 audit.require(is_applied().is_some(), || format!("nobody applies the COMMIT of {key:?}"));
             }
         }

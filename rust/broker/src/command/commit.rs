@@ -234,7 +234,7 @@ impl Owners<'_> {
             "each home has returned its reserved places"
         );
         if let Some(conn) = self.connections.table.get_mut(key) {
-            conn.committing = Some(Committing::Applying);
+            conn.committing = Some(Committing::Applying { has_acks: true });
         }
         self.connections.count_input(self.turn, key);
         // From now on its wait ends only when all of it is applied.

@@ -49,7 +49,7 @@ fn with_consumer(mode: &str) -> (Fixture, String, [ConnKey; 2]) {
 }
 
 fn is_applying(fixture: &mut Fixture, key: ConnKey) -> bool {
-    matches!(fixture.conn(key).committing, Some(Committing::Applying))
+    matches!(fixture.conn(key).committing, Some(Committing::Applying { .. }))
 }
 
 /// The request for a reservation to the other shard.

@@ -53,7 +53,9 @@ pub(crate) struct Applying {
     pub(crate) token: u64,
     /// The plan has the place of each operation.
     pub(crate) operations: PagedDeque<Operation>,
-    /// ACKs and NACKs are applied last, since one may cover very many deliveries.
+    /// The number of operations that were searched for ACKs and NACKs. These are applied first: what they end may take the
+    /// memory that the SENDs wait for.
+    pub(crate) searched: usize,
     pub(crate) acks: PagedDeque<(SubscriptionKey, u64, Verdict)>,
     pub(crate) plan: Plan,
     /// One of the answers that its RECEIPT waits for: so an ERROR for a later frame waits for it, too.
@@ -92,8 +94,8 @@ pub(crate) enum WaitReason {
     SlowConsumer(u64),
 }
 
-/// The remaining state of subscriptions that ended while a COMMIT of theirs is being applied: their ack mode and
-/// their deliveries in flight.
+/// The remaining state of subscriptions that ended before the ACKs of their COMMIT were applied: their ack mode and their
+/// deliveries in flight.
 pub(crate) type LateOnes = BTreeMap<SubscriptionKey, Box<ConsumerState>>;
 
 impl WaitReason {
@@ -133,6 +135,7 @@ impl Applying {
             key,
             token,
             operations,
+            searched: 0,
             acks,
             plan,
             requester,
@@ -165,6 +168,6 @@ pub(crate) struct Commits {
     pub(crate) held: VecDeque<Box<Applying>>,
     /// Transactions that are being discarded.
     pub(crate) discarded: VecDeque<Box<Discarded>>,
-    /// The remaining state of subscriptions that ended while a COMMIT of their connection is being applied.
+    /// The remaining state of subscriptions that ended before the ACKs of their connection's COMMIT were applied.
     pub(crate) late: HashMap<ConnKey, LateOnes>,
 }

@@ -104,10 +104,10 @@ impl Owners<'_> {
         }
     }
 
-    /// Requeues the deliveries in flight of a subscription that has ended, after a COMMIT that is being applied.
+    /// Requeues the deliveries in flight of a subscription that has ended, after the ACKs of a COMMIT that is being applied.
     fn give_back_held(&mut self, conn: ConnKey, mut consumer: Box<ConsumerState>, held: Unacked) {
         let committing = self.connections.table.get(conn).and_then(|conn| conn.committing.as_ref());
-        if held.len() > 0 && matches!(committing, Some(Committing::Applying)) {
+        if held.len() > 0 && matches!(committing, Some(Committing::Applying { has_acks: true })) {
             consumer.unacked = held;
             self.commits.late.entry(conn).or_default().insert(consumer.key, consumer);
         } else {

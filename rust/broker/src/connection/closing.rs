@@ -151,7 +151,7 @@ impl Connections {
         let conn = self.table.get_mut(key)?;
         match conn.committing.take()? {
             Committing::Deciding(commit) => Some(commit),
-            applying @ Committing::Applying => {
+            applying @ Committing::Applying { .. } => {
                 conn.committing = Some(applying);
                 None
             }
@@ -241,7 +241,7 @@ mod tests {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         let conn = connections.table.get_mut(keys[0]).expect("an open connection");
         conn.transactions.get_or_insert_default().begin(b"t", 1).expect("the first transaction");
-        conn.committing = Some(Committing::Applying);
+        conn.committing = Some(Committing::Applying { has_acks: true });
         connections.begin_close(&mut turn, keys[0], NORMAL, "");
         let discards = |effect: &Effect| matches!(effect, Effect::DiscardsTransactions(_));
         assert!(connections.effects.iter().any(discards));

@@ -92,7 +92,7 @@ impl Conn {
     /// Whether a frame that it has sent is about to acknowledge deliveries.
     #[must_use]
     pub fn is_acknowledging(&self) -> bool {
-        self.committing.is_some()
+        matches!(self.committing, Some(Committing::Deciding(_) | Committing::Applying { has_acks: true }))
             || self.pending_writes.as_ref().is_some_and(|pending_writes| pending_writes.is_acknowledging)
     }
 

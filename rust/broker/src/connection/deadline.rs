@@ -184,7 +184,7 @@ impl Conn {
     /// The time at which a connection is ended that sends no more and only waits for answers.
     fn answers_deadline(&self, now_ms: u64) -> Option<u64> {
         // A COMMIT that is being applied waits for the receivers of its messages, however long that takes.
-        let is_applied_still = matches!(self.committing, Some(Committing::Applying));
+        let is_applied_still = matches!(self.committing, Some(Committing::Applying { .. }));
         if !(self.input.eof || self.life.ending) || self.answers.is_empty() || is_applied_still {
             return None;
         }

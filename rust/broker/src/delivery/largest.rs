@@ -7,6 +7,7 @@ use stompica_proto::session::AckMode;
 use super::Owners;
 use super::memory::{LARGE_OUTBOX, all_output_bytes, must_wait_for_memory};
 use crate::config::SlowConsumer;
+use crate::connection::deadline::millis;
 use crate::connection::pausing::Pause;
 use crate::door::planted;
 use crate::ids::{ConnKey, QueueKey};
@@ -113,8 +114,10 @@ impl Owners<'_> {
     fn owed_bytes(&self, key: ConnKey) -> WaitingBytes {
         let Some(conn) = self.connections.table.get(key) else { return WaitingBytes::default() };
         let mut waiting = WaitingBytes { outbox: conn.output.outbox.bytes(), ..WaitingBytes::default() };
-        // While it is not read, its ACKs may follow the frame that waits, or be part of the COMMIT.
-        let is_read = !(conn.wait.is_on() || conn.committing.is_some()) || planted!("unread-acks-count");
+        // While it is not read, its ACKs may follow the frame that waits. A COMMIT that was decided may wait longer.
+        let patience_ms = millis(self.turn.config.publish_timeout);
+        let has_patience = |since_ms: u64| self.turn.now_ms < since_ms.saturating_add(patience_ms);
+        let is_read = !conn.wait.since_ms().is_some_and(has_patience) || planted!("unread-acks-count");
         for consumer in conn.subscriptions.iter().filter_map(|index| self.queues.consumers.at(*index)) {
             let queue = consumer.own_queue.and_then(|queue| self.queues.home.queue(queue));
             let Some(queue) = queue else { continue };

@@ -7,7 +7,6 @@ use stompica_proto::Version;
 
 use super::Owners;
 use crate::connection::Connections;
-use crate::connection::conn::Conn;
 use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::queue::unacked::TakenOnes;
@@ -54,12 +53,10 @@ impl Owners<'_> {
     }
 
     /// Forgets the oldest deliveries of a subscription to a topic that its client has not acknowledged, up to so many bytes, as
-    /// far as a turn allows, as if it had. It has them, or gets them, but none of them can come again.
+    /// far as a turn allows, as if it had. It has them, or gets them, but none of them can come again. An ACK that is on its way does nothing.
     pub(super) fn forget_in_flight(&mut self, key: ConnKey, index: SubscriptionIndex, bytes: usize) {
-        // Deliveries that an ACK or a COMMIT is about to acknowledge stay in flight until it has taken effect.
-        let is_acknowledging = self.connections.table.get(key).is_none_or(Conn::is_acknowledging);
         let Some(consumer) = self.queues.consumers.at_mut(index) else { return };
-        if is_acknowledging || planted!("in-flight-kept") {
+        if planted!("in-flight-kept") {
             return;
         }
         let (subscription, mut left, mut taken_ones) = (consumer.key, bytes, TakenOnes::new());

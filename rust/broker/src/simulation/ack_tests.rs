@@ -297,7 +297,7 @@ fn lose_while_a_commit_takes_effect(destination: &str, dead_letters: &str) -> [u
     holder.write_all(b"COMMIT\ntransaction:t\n\n\0").expect("room");
     let takes_effect = |broker: &SimulatedBroker| {
         let mut conns = broker.threads[0].shard.connections.table.iter();
-        conns.any(|(_, conn)| matches!(conn.committing, Some(Committing::Applying)))
+        conns.any(|(_, conn)| matches!(conn.committing, Some(Committing::Applying { .. })))
     };
     while !takes_effect(&broker) {
         broker.turn(0);

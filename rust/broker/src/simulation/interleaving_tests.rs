@@ -121,7 +121,7 @@ fn nothing_follows_an_error_that_arrives_while_a_commit_takes_effect() {
             .connections
             .table
             .iter()
-            .any(|(_, conn)| matches!(conn.committing, Some(Committing::Applying)))
+            .any(|(_, conn)| matches!(conn.committing, Some(Committing::Applying { .. })))
     };
     while !applies(&broker) {
         broker.turn(0);

@@ -99,6 +99,16 @@ struct SimulatedThread {
     sums: Sums,
 }
 
+impl SimulatedThread {
+    /// Whether the shard has nothing to do, on its own thread.
+    fn rests(&self) -> bool {
+        let previous = held::swap(self.sums);
+        let has_work = self.shard.has_work();
+        held::swap(previous);
+        !has_work
+    }
+}
+
 /// A broker whose turns are run by the caller.
 #[derive(Debug)]
 pub struct SimulatedBroker {
@@ -179,7 +189,7 @@ impl SimulatedBroker {
         for _ in 0..ROUNDS_MAX {
             let before = self.activity();
             self.round();
-            let rests = self.threads.iter().all(|thread| !thread.shard.has_work());
+            let rests = self.threads.iter().all(SimulatedThread::rests);
             let mail = self.shared.mailboxes.iter().any(|mailbox| !mailbox.is_empty());
             quiet = if rests && !mail && self.activity() == before { quiet + 1 } else { 0 };
             if quiet == 2 {

@@ -178,6 +178,44 @@ fn a_client_is_not_cut_off_for_acks_that_wait_behind_its_own_frame() {
     }
 }
 
+/// Seed 38021036: two connections whose COMMITs waited for memory that only their own deliveries took waited for ever, even
+/// after their clients had left.
+#[test]
+fn a_commit_that_is_applied_does_not_wait_for_deliveries_of_its_own_connection() {
+    for (acknowledges, leaves) in [(true, false), (false, false), (false, true)] {
+        let mut broker = near_the_limit();
+        let mut worker = worker(&mut broker, 0, "jobs", 1000);
+        let [mut publisher, mut reader] = [0; 2].map(|shard| connect(&mut broker, shard));
+        reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/b\n\n\0");
+        for _ in 0..40 {
+            publish(&mut broker, &mut publisher, "jobs", 10_000);
+            exchange(&mut broker, &mut worker);
+        }
+        worker.send(b"BEGIN\ntransaction:t\n\n\0");
+        if acknowledges {
+            worker.send(&acks(&worker, "transaction:t\n"));
+        }
+        let body = "x".repeat(10_000);
+        for _ in 0..60 {
+            worker.send(format!("SEND\ndestination:/topic/b\ntransaction:t\n\n{body}\0").as_bytes());
+            exchange(&mut broker, &mut worker);
+        }
+        worker.send(b"COMMIT\ntransaction:t\nreceipt:r\n\n\0");
+        broker.turn(0);
+        assert_eq!(broker.snapshot().unanswered, 1, "it takes several turns");
+        if leaves {
+            worker.half_close();
+        }
+        for _ in 0..600 {
+            fill_up_to(&broker, 97); // others use all that is freed
+            wait(&mut broker, 100);
+            [&mut worker, &mut reader].into_iter().for_each(|client| _ = client.read(usize::MAX));
+        }
+        assert_eq!(messages(&reader), 60, "acknowledges: {acknowledges}, leaves: {leaves}");
+        assert_eq!(worker.is_closed(), !acknowledges, "it is cut off if it holds its deliveries");
+    }
+}
+
 #[test]
 fn replays_of_many_new_subscriptions_stop_when_memory_is_out() {
     let mut broker = near_the_limit();

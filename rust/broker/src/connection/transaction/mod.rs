@@ -72,7 +72,10 @@ pub enum Committing {
     /// It may still be refused.
     Deciding(Box<Commit>),
     /// It is being applied in any case, and the connection waits for the end of that.
-    Applying,
+    Applying {
+        /// Some of its ACKs may not have taken effect.
+        has_acks: bool,
+    },
 }
 
 #[derive(Debug)]
