@@ -73,14 +73,15 @@ CHECKS = """
 PARTS = "connection/socket.rs proto/decode/body.rs proto/decode/head.rs proto/decode/offender.rs"
 # What else happens to frames: other commands and transports, several subscribers, errors, waiting, RECEIPTs, effects.
 OTHER_WAYS = """
-    command/commit.rs command/mod.rs command/diagnostics.rs command/send.rs command/subscribe.rs
+    command/commit.rs command/diagnostics.rs command/mod.rs command/send.rs command/subscribe.rs
     command/transaction.rs command/unsubscribe.rs connection/answering.rs connection/closing.rs
-    connection/deadline.rs connection/http.rs connection/login.rs connection/outbox/drop_notice.rs
-    connection/outbox/write_markers.rs connection/parked.rs connection/pending_range.rs connection/room.rs
-    connection/websocket.rs delivery/copies.rs delivery/deferred.rs delivery/fan_out.rs delivery/full.rs
-    delivery/mod.rs delivery/publish.rs delivery/replay.rs mail/peers.rs proto/heartbeat.rs proto/ws/encode.rs
-    queue/dispatch.rs queue/lifetime.rs queue/notes.rs queue/pacing.rs requester.rs router/elsewhere.rs
-    shard/settle.rs shard/sockets.rs
+    connection/deadline.rs connection/http.rs connection/login.rs connection/mod.rs
+    connection/outbox/drop_notice.rs connection/outbox/write_markers.rs connection/parked.rs
+    connection/pending_range.rs connection/room.rs connection/websocket.rs delivery/copies.rs
+    delivery/deferred.rs delivery/fan_out.rs delivery/full.rs delivery/mod.rs delivery/publish.rs
+    delivery/replay.rs delivery/revoked.rs mail/peers.rs proto/heartbeat.rs proto/ws/encode.rs queue/dispatch.rs
+    queue/lifetime.rs queue/notes.rs queue/pacing.rs requester.rs router/elsewhere.rs shard/settle.rs
+    shard/sockets.rs
 """
 
 

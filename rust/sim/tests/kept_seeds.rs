@@ -75,6 +75,7 @@ const MISTAKES: [(u64, u64, &str); 32] = [
     (23_008_561, 2000, "a rogue that does not read the pongs to its pings is not read either"),
     (17_033_456, 2000, "SENDs of a client waited for its own subscription for two minutes in all"),
     (29_017_348, 2000, "a policy of its own dropped messages in a run that filled the larger memory, too"),
+    (38_011_435, 2000, "a dead-letter queue was one destination too many"),
     (
         36_010_301,
         2000,

@@ -11,7 +11,6 @@ use stompica_proto::{Frame, ProtocolError, Version};
 
 use super::Owners;
 use crate::connection::flow::Flow;
-use crate::connection::pending_writes::PendingWrites;
 use crate::connection::transaction::Operation;
 use crate::door::planted;
 use crate::ids::{ConnKey, ShardId, SubscriptionKey};
@@ -142,8 +141,8 @@ impl Owners<'_> {
             }
             _ => numbers(id).map_or(0, |numbers| self.connections.subscription_hasher.hash_one(numbers)),
         };
-        let is_late = |writes: &Box<PendingWrites>| writes.was_requeued(hash) || writes.has_forgotten;
-        if conn.pending_writes.as_ref().is_some_and(is_late) {
+        let writes = conn.pending_writes.as_ref();
+        if writes.is_some_and(|writes| writes.was_requeued(hash) || writes.has_forgotten) {
             return Ok(None);
         }
         let text =

@@ -1,8 +1,9 @@
 //! Applies a COMMIT that was decided, over as many turns as it needs; it cannot fail any more.
 //!
-//! Its ACKs come first: they may end what takes the memory. Its messages to topics are published like those of any connection: one after the other, each after the one before
-//! has reached all recipients, and none while memory is out, another shard has too much mail or a receiver's outbox
-//! is full. So its additional memory is bounded by one message. It waits as SENDs do, but without `publish_timeout`.
+//! Its ACKs come first: they may end what takes the memory. Its messages to topics are published like those of any
+//! connection: one after the other, each after the one before has reached all recipients, and none while memory is out,
+//! another shard has too much mail or a receiver's outbox is full. So its additional memory is bounded by one message. It
+//! waits as SENDs do, but without `publish_timeout`.
 
 use super::Owners;
 use super::commit::OPERATION_VISITS;
@@ -99,7 +100,7 @@ impl Owners<'_> {
                 return false;
             }
             applying.searched += 1;
-            self.turn.budget.visit(usize::from(applying.searched % SEARCHED_AT_ONCE == 0));
+            self.turn.budget.visit(usize::from(applying.searched.is_multiple_of(SEARCHED_AT_ONCE)));
             if let Operation::Ack { subscription, number, verdict } = operation {
                 applying.acks.push_back((*subscription, *number, *verdict));
             }

@@ -40,6 +40,7 @@ pub mod unfinished;
 pub mod websocket;
 
 use std::collections::VecDeque;
+use std::hash::BuildHasher as _;
 
 use stompica_proto::HeaderSpan;
 
@@ -150,5 +151,13 @@ impl Default for Connections {
             own_headers: Vec::new(),
             scratch: Vec::new(),
         }
+    }
+}
+
+impl Connections {
+    /// The hash of a `message-id` of a subscription, by which STOMP 1.1 acknowledges.
+    #[must_use]
+    pub(crate) fn hash_by_message(&self, subscription: &[u8], id_hash: u64) -> u64 {
+        self.subscription_hasher.hash_one((subscription, id_hash))
     }
 }

@@ -6,7 +6,6 @@ use std::hash::BuildHasher as _;
 use stompica_proto::Version;
 
 use super::Owners;
-use crate::connection::Connections;
 use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::queue::unacked::TakenOnes;
@@ -14,14 +13,6 @@ use crate::router::group::SubscriptionIndex;
 
 /// Deliveries of one subscription that are forgotten in one turn.
 const FORGOTTEN_MAX: usize = 256;
-
-impl Connections {
-    /// The hash of a `message-id` of a subscription, by which STOMP 1.1 acknowledges.
-    #[must_use]
-    pub(crate) fn hash_by_message(&self, subscription: &[u8], id_hash: u64) -> u64 {
-        self.subscription_hasher.hash_one((subscription, id_hash))
-    }
-}
 
 impl Owners<'_> {
     /// Remembers the ids of deliveries that are requeued, by their numbers and the hashes of their `message-id`s.
@@ -52,8 +43,9 @@ impl Owners<'_> {
         self.connections.count_input(self.turn, key);
     }
 
-    /// Forgets the oldest deliveries of a subscription to a topic that its client has not acknowledged, up to so many bytes, as
-    /// far as a turn allows, as if it had. It has them, or gets them, but none of them can come again. An ACK that is on its way does nothing.
+    /// Forgets the oldest deliveries of a subscription to a topic that its client has not acknowledged, as if it had: up to so
+    /// many bytes, as far as a turn allows. It has them, or gets them, but none of them can come again. An ACK that is on its
+    /// way does nothing.
     pub(super) fn forget_in_flight(&mut self, key: ConnKey, index: SubscriptionIndex, bytes: usize) {
         let Some(consumer) = self.queues.consumers.at_mut(index) else { return };
         if planted!("in-flight-kept") {

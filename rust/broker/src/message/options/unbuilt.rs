@@ -79,6 +79,14 @@ pub fn require_built_subscribe(frame: &Frame<'_>, kind: Kind, durable: bool) -> 
             require(frame, &(name, FALSE))?;
         }
     }
+    // With `block:TIME` it concerns the whole connection.
+    let has_policy = !durable && (kind.is_topic() || kind == Kind::Diagnostics);
+    let policy =
+        frame.header(header::SLOW_CONSUMER).filter(|value| !value.trim_ascii().starts_with(b"block"));
+    if policy.is_some() && !has_policy {
+        let text = "only for subscriptions to topics that are not durable; leave it out";
+        return Err(not_supported(header::SLOW_CONSUMER, text));
+    }
     require_routing(frame, header::SUBSCRIPTION_TYPE, kind)?;
     require_routing(frame, header::DESTINATION_TYPE, kind)
 }
@@ -169,6 +177,21 @@ mod tests {
         assert_eq!(subscribe("auto-delete:true", Kind::Topic, true), Some(Code::NotSupported));
         assert_eq!(subscribe("auto-delete:true", Kind::Queue, false), Some(Code::NotSupported));
         assert_eq!(subscribe("auto-delete:false", Kind::Queue, true), None);
+    }
+
+    #[test]
+    fn a_policy_of_its_own_is_refused_where_a_subscription_cannot_have_one() {
+        for (kind, durable, allowed) in [
+            (Kind::Topic, false, true),
+            (Kind::TemporaryTopic, false, true),
+            (Kind::Topic, true, false),
+            (Kind::Queue, false, false),
+            (Kind::WorkerTopic, false, false),
+        ] {
+            let refused = subscribe("slow-consumer:drop-oldest", kind, durable);
+            assert_eq!(refused, (!allowed).then_some(Code::NotSupported), "{kind:?}, durable: {durable}");
+            assert_eq!(subscribe("slow-consumer: block:1s", kind, durable), None, "of its connection");
+        }
     }
 
     #[test]
