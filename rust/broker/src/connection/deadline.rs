@@ -423,6 +423,7 @@ mod tests {
         connections.park_for(&mut turn, keys[0], Pause::Deferred, Some(0));
         assert_eq!(next(&mut connections, &mut turn, keys[0]), (5000, None), "there is nothing to take");
         connections.control(&mut turn, keys[0], |out| out.push(b'b'));
+        connections.table.get_mut(keys[0]).expect("an open connection").socket.script().untaken = 5;
         assert_eq!(next(&mut connections, &mut turn, keys[0]), (10_000, Some(Overdue::Untaken)));
     }
 

@@ -151,9 +151,11 @@ impl Socket {
         let untaken = match &self.stream {
             Stream::Plain(stream) => untaken_bytes(stream),
             #[cfg(test)]
-            Stream::Scripted(script) => script.untaken,
+            Stream::Scripted(script) => Some(script.untaken),
         };
-        if untaken < self.untaken {
+        let Some(untaken) = untaken else { return };
+        // A peer that has taken everything does not hold up the rest, whenever that was.
+        if untaken < self.untaken || untaken == 0 {
             self.taken_ms = now_ms;
         }
         self.untaken = untaken;
@@ -331,5 +333,8 @@ mod tests {
         socket.check_untaken(7);
         socket.check_untaken(8);
         assert_eq!(socket.taken_ms(), 7);
+        socket.script().untaken = 0;
+        [9, 12].into_iter().for_each(|now_ms| socket.check_untaken(now_ms));
+        assert_eq!(socket.taken_ms(), 12, "what was written meanwhile is taken, too");
     }
 }

@@ -79,26 +79,26 @@ impl SpareDescriptor {
     }
 }
 
-/// Written bytes that the kernel still holds; 0 if it does not report them.
+/// Written bytes that the kernel still holds; `None` if it does not report them.
 ///
 /// A socket becomes writable again only once a good part of its buffer is free, which may be megabytes: a peer that
 /// reads steadily needs seconds for that, and is not stuck.
 #[cfg(target_os = "linux")]
 #[must_use]
-pub fn untaken_bytes(stream: &TcpStream) -> u32 {
+pub fn untaken_bytes(stream: &TcpStream) -> Option<u32> {
     use std::os::fd::AsRawFd as _;
 
     let mut bytes: libc::c_int = 0;
     // SAFETY: the descriptor is open as long as the stream exists, and TIOCOUTQ writes one int to the given pointer.
     let result = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    if result == 0 { bytes.unsigned_abs() } else { 0 }
+    (result == 0).then_some(bytes.unsigned_abs())
 }
 
-/// Written bytes that the kernel still holds; 0 if it does not report them.
+/// Written bytes that the kernel still holds; `None` if it does not report them.
 #[cfg(not(target_os = "linux"))]
 #[must_use]
-pub fn untaken_bytes(_stream: &TcpStream) -> u32 {
-    0
+pub fn untaken_bytes(_stream: &TcpStream) -> Option<u32> {
+    None
 }
 
 /// The number by which the limits of a turn are divided: in fuzz targets, whose inputs are short, work has to go over
@@ -134,7 +134,7 @@ mod tests {
         let mut stream = TcpStream::from_std(peer);
         while stream.write(&[0; 1 << 16]).is_ok() {}
         let full = untaken_bytes(&stream);
-        assert!(full > 0);
+        assert!(full.is_some_and(|bytes| bytes > 0));
         // Reads all that the receiving kernel has, so that it takes more from the sending one.
         let mut taken = vec![0; 8 << 20];
         reader.set_read_timeout(Some(Duration::from_secs(5))).expect("an open socket");

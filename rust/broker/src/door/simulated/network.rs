@@ -350,6 +350,6 @@ impl Drop for SpareDescriptor {
 
 /// Written bytes that the client has not taken.
 #[must_use]
-pub fn untaken_bytes(stream: &TcpStream) -> u32 {
-    u32::try_from(stream.with(|link| link.outbound.len())).unwrap_or(u32::MAX)
+pub fn untaken_bytes(stream: &TcpStream) -> Option<u32> {
+    Some(u32::try_from(stream.with(|link| link.outbound.len())).unwrap_or(u32::MAX))
 }
