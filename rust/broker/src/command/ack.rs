@@ -197,7 +197,7 @@ impl Owners<'_> {
             let (taken, is_done) = take_portion(&mut consumer.unacked, covered, number);
             let retries = Retries::of(consumer);
             self.note_acknowledged(key, taken.len(), is_done);
-            if may_be_late && !is_accepted && !planted!("late-nack-forgotten") {
+            if may_be_late && !is_accepted {
                 // The client may not have refused these, and acknowledges their earlier deliveries later.
                 let ids = taken.iter().map(|taken| (taken.number, taken.id_hash));
                 self.delivery().remember_requeued(key, subscription.index, ids);

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use hashbrown::HashSet;
 
 use crate::collections::paged_deque::PagedDeque;
-use crate::door::planted;
 use crate::ids::SubscriptionKey;
 use crate::message::OwnedMessage;
 use crate::queue::unacked::Origin;
@@ -69,7 +68,7 @@ impl PendingWrites {
                 && let Some(oldest) = self.order.pop_front()
             {
                 self.requeued.remove(&oldest);
-                self.has_forgotten |= is_memory_short && !planted!("late-acks-forgotten");
+                self.has_forgotten |= is_memory_short;
             }
         }
         if self.order.capacity() > 4 * self.order.len().max(REQUEUED_SHORT) {

@@ -117,7 +117,7 @@ impl Owners<'_> {
         // While it is not read, its ACKs may follow the frame that waits. A COMMIT that was decided may wait longer.
         let patience_ms = millis(self.turn.config.publish_timeout);
         let has_patience = |since_ms: u64| self.turn.now_ms < since_ms.saturating_add(patience_ms);
-        let is_read = !conn.wait.since_ms().is_some_and(has_patience) || planted!("unread-acks-count");
+        let is_read = !conn.wait.since_ms().is_some_and(has_patience);
         for consumer in conn.subscriptions.iter().filter_map(|index| self.queues.consumers.at(*index)) {
             let queue = consumer.own_queue.and_then(|queue| self.queues.home.queue(queue));
             let Some(queue) = queue else { continue };
@@ -208,10 +208,7 @@ impl Owners<'_> {
     fn threshold(&self) -> Option<usize> {
         let own = self.deliveries.round.largest;
         self.turn.totals.largest.note(self.turn.id, own);
-        let of_all = match planted!("largest-of-own-shard") {
-            true => own,
-            false => self.turn.totals.largest.of_all()?,
-        };
+        let of_all = self.turn.totals.largest.of_all()?;
         let bytes = all_output_bytes(self.turn, self.connections);
         let fan_outs_wait = must_wait_for_memory(self.turn, self.connections);
         if !fan_outs_wait && bytes < self.turn.memory_limit() / RELEVANT_SHARE {

@@ -7,7 +7,6 @@
 
 use super::{Deliveries, Owners};
 use crate::connection::Connections;
-use crate::door::planted;
 use crate::held;
 use crate::ids::ConnKey;
 use crate::log::Level;
@@ -120,7 +119,7 @@ impl Owners<'_> {
         if !self.turn.memory.is_short {
             self.turn.totals.largest.note_free(self.turn.id);
         }
-        if !was_short && self.turn.memory.is_short && !planted!("shortage-untold") {
+        if !was_short && self.turn.memory.is_short {
             self.turn.totals.largest.expect_all();
             self.peers.wake_others(); // they may hold what takes the memory, and have nothing else to do
         }

@@ -6,7 +6,6 @@ use std::hash::BuildHasher as _;
 use stompica_proto::Version;
 
 use super::Owners;
-use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::queue::unacked::TakenOnes;
 use crate::router::group::SubscriptionIndex;
@@ -48,9 +47,6 @@ impl Owners<'_> {
     /// way does nothing.
     pub(super) fn forget_in_flight(&mut self, key: ConnKey, index: SubscriptionIndex, bytes: usize) {
         let Some(consumer) = self.queues.consumers.at_mut(index) else { return };
-        if planted!("in-flight-kept") {
-            return;
-        }
         let (subscription, mut left, mut taken_ones) = (consumer.key, bytes, TakenOnes::new());
         while left > 0
             && taken_ones.len() < FORGOTTEN_MAX

@@ -11,7 +11,6 @@ use crate::connection::Effect;
 use crate::delivery::memory::must_wait_for_memory;
 use crate::delivery::memory::must_wait_for_outboxes;
 use crate::diag::survey::ReportTo;
-use crate::door::planted;
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
 use crate::queue::mail::{AnswerNote, DiagnosticsNote, MemoryNote, Note};
@@ -183,7 +182,7 @@ impl Shard {
     /// have asked for any number of windows at once.
     pub(super) fn proceed_with_replays(&mut self) {
         while !self.turn.budget.is_exhausted()
-            && (!must_wait_for_memory(&self.turn, &self.connections) || planted!("replay-without-end"))
+            && !must_wait_for_memory(&self.turn, &self.connections)
             && self.queue().proceed_with_next_replay()
         {
             self.settle();

@@ -16,6 +16,13 @@ impl Shard {
         }
     }
 
+    /// Whether something has happened that ends the wait of its poll. It is told once.
+    #[cfg(test)]
+    pub fn is_woken(&mut self) -> bool {
+        let mut events = Events::with_capacity(4);
+        self.poll.poll(&mut events, Some(Duration::ZERO)).is_ok() && !events.is_empty()
+    }
+
     /// Whether the next turn follows without waiting for an event.
     #[cfg(test)]
     pub fn goes_on(&self) -> bool {

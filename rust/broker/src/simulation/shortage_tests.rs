@@ -112,6 +112,16 @@ fn the_largest_of_all_shards_is_acted_on() {
 }
 
 #[test]
+fn a_shard_that_sleeps_is_woken_when_memory_becomes_short() {
+    let mut broker = broker(Config { writers: 2, ..small_memory() });
+    broker.run_until_idle();
+    assert_eq!([0, 1].map(|shard| broker.threads[shard].shard.is_woken()), [false; 2]);
+    fill_up_to(&broker, 85);
+    broker.turn(0);
+    assert!(broker.threads[1].shard.is_woken());
+}
+
+#[test]
 fn late_acks_are_accepted_while_memory_is_short_however_many_there_are() {
     let mut broker = broker(Config { ack_timeout_ms: 1000, ..small_memory() });
     let [mut worker, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));

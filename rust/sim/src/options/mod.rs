@@ -6,6 +6,7 @@
 mod acking;
 mod beats;
 pub mod disturbances;
+mod holders;
 mod keeping;
 mod late;
 mod limits;
@@ -266,6 +267,7 @@ impl Options {
         workers::draw(self);
         retained::draw(self);
         shortage::draw(self);
+        holders::draw(self);
         policies::draw(self);
         beats::draw_more(self);
         transactions::draw(self);
