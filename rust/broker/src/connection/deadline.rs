@@ -25,8 +25,8 @@ const CLOSING_STALL_MS: u64 = 5000;
 pub(crate) const ANSWERS_MS: u64 = 60_000;
 /// The longest delay of a deadline for input while there is always more to read.
 const BEHIND_MS: u64 = 1000;
-/// The time that answers may stay unread under policies that do not block.
-const PATIENCE_MS: u64 = 5000;
+/// The time that answers may stay unread under policies that do not block; while memory is short, also deliveries of queues.
+pub(crate) const PATIENCE_MS: u64 = 5000;
 
 /// A duration of the settings, in milliseconds.
 #[must_use]

@@ -7,7 +7,7 @@ use stompica_proto::session::AckMode;
 use super::Owners;
 use super::memory::{LARGE_OUTBOX, all_output_bytes, must_wait_for_memory};
 use crate::config::SlowConsumer;
-use crate::connection::deadline::millis;
+use crate::connection::deadline::{PATIENCE_MS, millis};
 use crate::connection::pausing::Pause;
 use crate::door::planted;
 use crate::ids::{ConnKey, QueueKey};
@@ -229,6 +229,12 @@ impl Owners<'_> {
             SlowConsumer::DropOldest | SlowConsumer::DropNewest => {
                 let dropped = conn.output.outbox.drop_oldest(&mut self.connections.chunks, threshold - 1);
                 self.turn.counters.dropped += dropped as u64;
+                // What is left is not dropped: answers, and deliveries of queues, which others may get.
+                let is_large = conn.output.outbox.bytes() >= threshold;
+                conn.check_socket(self.turn.now_ms);
+                if is_large && self.turn.now_ms >= conn.moved_ms() + PATIENCE_MS {
+                    return self.connections.too_slow.push(key);
+                }
                 self.halve_queues(key, |policy| policy.is_none());
             }
         }

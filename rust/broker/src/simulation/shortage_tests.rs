@@ -254,6 +254,29 @@ fn replays_of_many_new_subscriptions_stop_when_memory_is_out() {
     assert!(served > 0 && served + refused == clients.len(), "{served} are served, {refused} are refused");
 }
 
+#[test]
+fn a_client_that_takes_no_deliveries_of_queues_is_cut_off_where_messages_are_dropped() {
+    let mut broker = broker(Config { slow_consumer: SlowConsumer::DropOldest, ..small_memory() });
+    let [mut stuck, mut reader, mut publisher] = [0; 3].map(|shard| connect(&mut broker, shard));
+    stuck.send(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0");
+    broker.run_until_idle();
+    let body = "x".repeat(10_000);
+    for _ in 0..300 {
+        publisher.send(format!("SEND\ndestination:/queue/a\n\n{body}\0").as_bytes());
+        exchange(&mut broker, &mut publisher);
+    }
+    fill_up_to(&broker, 97);
+    wait(&mut broker, 4000);
+    assert_eq!(broker.snapshot().connections, 3, "it may be slow");
+    wait(&mut broker, 7000);
+    assert_eq!(broker.threads[0].shard.turn.counters.slow_consumers, 1);
+    reader.send(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0");
+    for _ in 0..300 {
+        exchange(&mut broker, &mut reader);
+    }
+    assert!(messages(&reader) > 250, "others get what it did not take: {}", messages(&reader));
+}
+
 /// With these policies nobody waits for a client that acknowledges nothing, and its connection stays.
 #[test]
 fn what_is_in_flight_is_forgotten_where_messages_are_dropped() {
