@@ -95,7 +95,7 @@ impl Owners<'_> {
     /// Continues with the ACKs and NACKs of a COMMIT, and with deliveries of ended subscriptions that it does not acknowledge.
     /// Returns whether all are done.
     fn apply_all_acks(&mut self, applying: &mut Applying) -> bool {
-        for operation in applying.operations.iter().skip(applying.searched) {
+        while let Some(operation) = applying.operations.get(applying.searched) {
             if self.turn.budget.is_exhausted() {
                 return false;
             }

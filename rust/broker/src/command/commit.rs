@@ -128,7 +128,7 @@ impl Owners<'_> {
     /// `E-TX-LOST`; the errors that one of its SENDs would get.
     fn check(&mut self, key: ConnKey, commit: &mut Commit) -> Result<Option<Pause>, ProtocolError> {
         let Commit { operations, plan, .. } = commit;
-        for operation in operations.iter().skip(plan.len()) {
+        while let Some(operation) = operations.get(plan.len()) {
             if self.turn.budget.is_exhausted() {
                 break;
             }
