@@ -28,7 +28,7 @@ const UNKNOWN: usize = usize::MAX;
 /// Stands for a shard that has ended.
 const ENDED: usize = usize::MAX - 1;
 
-/// The most bytes that wait for one connection, on each shard: 0 while memory is not short.
+/// The most bytes of one connection, on each shard: 0 while memory is not short.
 #[derive(Debug, Default)]
 pub struct Largest(Box<[AtomicUsize]>);
 
@@ -88,6 +88,8 @@ pub struct Totals {
     pub output: AtomicI64,
     /// The most bytes that wait for one connection.
     pub largest: Largest,
+    /// The most bytes of an incomplete frame.
+    pub largest_input: Largest,
     /// Bytes of input that all shards keep until it is complete; also counted in `memory`.
     pub unfinished: AtomicI64,
     /// Open connections.

@@ -8,8 +8,8 @@
 //! | a twelfth | frames take turns to arrive, one at a time on each shard; only a *portion* of the others is read |
 //! | a sixth | every other turn goes to the frame that lacks the fewest bytes; connections that sent nothing for 10 s
 //! are refused |
-//! | three eighths, spare capacity included | the connections with the most input are refused, except those with two
-//! portions or less; what peers sent before they hung up stays in the kernel, too |
+//! | three eighths, spare capacity included | the connections with the most input of all shards are refused, except those
+//! with two portions or less; what peers sent before they hung up stays in the kernel, too |
 //! | a half | these are refused, too |
 
 use stompica_proto::ProtocolError;
@@ -208,6 +208,7 @@ impl Connections {
         self.unfinished.look(&turn.totals.unfinished, turn.config.memory_limit, connections);
         if !self.unfinished.is_over() {
             self.unfinished.turn = None;
+            turn.totals.largest_input.note_free(turn.id);
             if self.has_arriving() {
                 self.retry_parked(&[Pause::Arriving]);
             }
@@ -218,7 +219,7 @@ impl Connections {
             turn.budget.visit(self.table.len() / 16);
             let stalled = self.stalled(turn.now_ms);
             self.refuse_unfinished(turn, stalled);
-            let largest = self.largest();
+            let largest = self.largest(turn);
             self.refuse_unfinished(turn, largest);
         }
         self.let_next_arrive(turn);
@@ -321,13 +322,22 @@ impl Connections {
     }
 
     /// Connections to refuse because the absolute limit is exceeded: the largest ones, with the bytes that each
-    /// keeps. Who waits for the answer to a query gets it first: it needs only turns, and the ERROR would overtake it.
-    fn largest(&self) -> Vec<(ConnKey, usize)> {
+    /// keeps. They have at least half as much as the largest one of all shards, unless there is far too much. Who waits for
+    /// the answer to a query gets it first: it needs only turns, and the ERROR would overtake it.
+    fn largest(&self, shared: &Turn) -> Vec<(ConnKey, usize)> {
         let turn = self.unfinished.turn.map(|turn| turn.key);
         let harmless = self.unfinished.harmless();
         let asks = |conn: &Conn| matches!(conn.wait.question(), Some(Question::Query(_)));
         let may = |key, conn: &Conn| Some(key) != turn && !asks(conn) && conn.kept_bytes() as i64 > harmless;
-        self.largest_of(self.unfinished.excess(), may)
+        let own = self.arriving().filter(|(key, conn)| may(*key, conn)).map(|(_, conn)| conn.kept_bytes());
+        shared.totals.largest_input.note(shared.id, own.max().unwrap_or_default());
+        let largest = shared.totals.largest_input.of_all().unwrap_or_default();
+        let least = if harmless == 0 { 0 } else { largest / 2 };
+        self.largest_of(self.unfinished.excess(), |key, conn| may(key, conn) && conn.kept_bytes() >= least)
+    }
+
+    fn arriving(&self) -> impl Iterator<Item = (ConnKey, &Conn)> {
+        self.table.iter().filter(|(_, conn)| conn.life.is_open() && conn.input.arrival.is_on())
     }
 
     /// The connections with the largest incomplete frames that together exceed `excess`.
@@ -335,8 +345,7 @@ impl Connections {
         if excess <= 0 {
             return Vec::new();
         }
-        let arriving = |conn: &Conn| conn.life.is_open() && conn.input.arrival.is_on();
-        let all = self.table.iter().filter(|(key, conn)| arriving(conn) && may(*key, conn));
+        let all = self.arriving().filter(|(key, conn)| may(*key, conn));
         let mut chosen: Vec<(ConnKey, usize)> = all.map(|(key, conn)| (key, conn.kept_bytes())).collect();
         chosen.sort_unstable_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         let is_needed = |(_, bytes): &(ConnKey, usize)| {

@@ -1,11 +1,15 @@
 //! Tests of unfinished input.
 
+use std::sync::Arc;
+
 use stompica_proto::decode::head_value;
 use stompica_proto::header;
 
 use super::*;
 use crate::config::Config;
 use crate::connection::fixtures::connections;
+use crate::ids::ShardId;
+use crate::totals::{Largest, Totals};
 
 const MIB: i64 = 1 << 20;
 
@@ -138,4 +142,20 @@ fn who_waits_for_the_answer_to_a_query_is_not_refused_before_it_comes() {
     turn.now_ms += CHECK_MS;
     connections.check_unfinished(&mut turn);
     assert!(has_ended(&connections, keys[0]));
+}
+
+#[test]
+fn a_small_frame_is_not_refused_for_large_ones_of_other_shards() {
+    for (largest_elsewhere, is_refused) in [(1 << 20, false), (300 << 10, true)] {
+        let ((mut connections, keys), mut turn) = (connections(1), limited(6 << 20));
+        let totals = Totals { largest_input: Largest::new(2), ..Totals::default() };
+        turn.totals = Arc::new(totals);
+        turn.totals.unfinished.fetch_add(5 << 19, Ordering::Relaxed);
+        turn.totals.largest_input.note(ShardId(1), largest_elsewhere);
+        turn.now_ms = CHECK_MS;
+        arrives(&mut connections, &turn, keys[0], 200 << 10, CHECK_MS);
+        connections.check_unfinished(&mut turn);
+        let has_ended = connections.table.get(keys[0]).is_none_or(|conn| conn.life.ending);
+        assert_eq!(has_ended, is_refused, "another shard has one of {largest_elsewhere} bytes");
+    }
 }

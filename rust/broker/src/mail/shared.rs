@@ -43,7 +43,11 @@ impl Shared {
         let writers = mailboxes.len();
         Shared {
             mailboxes: mailboxes.into(),
-            totals: Arc::new(Totals { largest: Largest::new(writers), ..Totals::default() }),
+            totals: Arc::new(Totals {
+                largest: Largest::new(writers),
+                largest_input: Largest::new(writers),
+                ..Totals::default()
+            }),
             stale: Arc::new(StaleCounts::new(writers)),
             retained: Arc::default(),
             hasher: door::hash_state(),

@@ -30,6 +30,7 @@ impl Shard {
         self.turn.count_memory(0);
         self.turn.count_output(0);
         self.turn.totals.largest.end(self.turn.id);
+        self.turn.totals.largest_input.end(self.turn.id);
         self.connections.unfinished.forget(&self.turn.totals.unfinished);
     }
 
