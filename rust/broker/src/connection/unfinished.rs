@@ -214,7 +214,8 @@ impl Connections {
             }
             return;
         }
-        if turn.now_ms >= self.unfinished.next_check_ms {
+        let is_due = turn.now_ms >= self.unfinished.next_check_ms;
+        if is_due {
             self.unfinished.next_check_ms = turn.now_ms + CHECK_MS;
             turn.budget.visit(self.table.len() / 16);
             let stalled = self.stalled(turn.now_ms);
@@ -222,7 +223,10 @@ impl Connections {
             let largest = self.largest(turn);
             self.refuse_unfinished(turn, largest);
         }
-        self.let_next_arrive(turn);
+        // Above the absolute limit, each shard adds one frame between two checks at most.
+        if is_due || self.unfinished.excess() <= 0 {
+            self.let_next_arrive(turn);
+        }
     }
 
     fn refuse_unfinished(&mut self, turn: &mut Turn, chosen: Vec<(ConnKey, usize)>) {
