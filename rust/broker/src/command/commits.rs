@@ -53,8 +53,8 @@ pub(crate) struct Applying {
     pub(crate) token: u64,
     /// The plan has the place of each operation.
     pub(crate) operations: PagedDeque<Operation>,
-    /// The number of operations that were searched for ACKs and NACKs, before the first of them is taken. ACKs and NACKs are applied first: what they end may take the
-    /// memory that the SENDs wait for.
+    /// The number of operations that were searched for ACKs and NACKs, before the first of them is taken. ACKs and NACKs are
+    /// applied first: what they end may take the memory that the SENDs wait for.
     pub(crate) searched: usize,
     pub(crate) acks: PagedDeque<(SubscriptionKey, u64, Verdict)>,
     pub(crate) plan: Plan,
