@@ -15,12 +15,7 @@ const OWN: u64 = 0x0c13_a25a_0000_039c;
 /// Changes some of the runs, but none beside clients that expect their answers in time.
 pub(super) fn draw(options: &mut Options) {
     let random = &mut SmallRng::seed_from_u64(options.seed ^ OWN);
-    let is_other = options.rogues.pace > 0
-        || options.watching.percent > 0
-        || options.workers.percent > 0
-        || options.retained.percent > 0
-        || options.timing.is_late;
-    if is_other || !random.random_ratio(1, 10) {
+    if options.has_special_clients() || !random.random_ratio(1, 10) {
         return;
     }
     let block = |ms| SlowConsumer::Block(Duration::from_millis(ms));

@@ -286,6 +286,15 @@ impl Options {
         }
     }
 
+    /// Whether there are clients that expect their answers in time, or whose messages nothing but an ACK may end.
+    fn has_special_clients(&self) -> bool {
+        self.rogues.pace > 0
+            || self.watching.percent > 0
+            || self.workers.percent > 0
+            || self.retained.percent > 0
+            || self.timing.is_late
+    }
+
     /// Whether dead letters may be dropped: their queue is full, cannot be created, or does not exist in this broker.
     #[must_use]
     pub fn may_refuse_dead_letters(&self) -> bool {

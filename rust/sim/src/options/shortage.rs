@@ -10,12 +10,7 @@ use super::{Options, one_of};
 /// Changes some of the runs, but none beside clients that expect their answers in time.
 pub(super) fn draw(options: &mut Options) {
     let random = &mut SmallRng::seed_from_u64(options.seed ^ 0x5408_7A6E);
-    let is_other = options.rogues.pace > 0
-        || options.watching.percent > 0
-        || options.workers.percent > 0
-        || options.retained.percent > 0
-        || options.timing.is_late;
-    if is_other || random.random_ratio(4, 5) {
+    if options.has_special_clients() || random.random_ratio(4, 5) {
         return;
     }
     let (config, weights) = (&mut options.config, &mut options.weights);
