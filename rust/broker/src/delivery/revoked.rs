@@ -42,6 +42,16 @@ impl Owners<'_> {
         self.connections.count_input(self.turn, key);
     }
 
+    /// Notes that these deliveries were taken from those that a client has not acknowledged.
+    pub(crate) fn note_revoked(&mut self, key: ConnKey, index: SubscriptionIndex, taken: &TakenOnes) {
+        self.remember_requeued(key, index, taken.iter().map(|taken| (taken.number, taken.id_hash)));
+        if let Some(pending_writes) =
+            self.connections.table.get_mut(key).and_then(|conn| conn.pending_writes.as_mut())
+        {
+            pending_writes.unacked -= taken.len();
+        }
+    }
+
     /// Forgets the oldest deliveries of a subscription to a topic that its client has not acknowledged, as if it had: up to so
     /// many bytes, as far as a turn allows. It has them, or gets them, but none of them can come again. An ACK that is on its
     /// way does nothing.
@@ -55,13 +65,7 @@ impl Owners<'_> {
             left = left.saturating_sub(taken.message.size());
             taken_ones.push(taken);
         }
-        let ids = taken_ones.iter().map(|taken| (taken.number, taken.id_hash));
-        self.remember_requeued(key, index, ids);
-        if let Some(pending_writes) =
-            self.connections.table.get_mut(key).and_then(|conn| conn.pending_writes.as_mut())
-        {
-            pending_writes.unacked -= taken_ones.len();
-        }
+        self.note_revoked(key, index, &taken_ones);
         self.turn.budget.visit(taken_ones.len());
         self.settle_all(subscription, taken_ones);
     }

@@ -113,16 +113,7 @@ impl Shard {
         }
         self.queues.home.visited += late.len(); // counted by the caller
         self.turn.counters.timed_out += late.len() as u64;
-        self.delivery().remember_requeued(
-            conn,
-            key.index,
-            late.iter().map(|taken| (taken.number, taken.id_hash)),
-        );
-        if let Some(pending_writes) =
-            self.connections.table.get_mut(conn).and_then(|conn| conn.pending_writes.as_mut())
-        {
-            pending_writes.unacked -= late.len();
-        }
+        self.delivery().note_revoked(conn, key.index, &late);
         self.delivery().give_back_failed(key, retries, late);
     }
 
