@@ -86,6 +86,8 @@ pub struct Totals {
     /// Bytes that wait for consumers, in outboxes and private queues of all shards; those in outboxes are also counted in
     /// `memory`, and messages that wait in several private queues are there once.
     pub output: AtomicI64,
+    /// Memory is short: 80 % of `memory_limit` was reached, and usage has not fallen below 70 % since. All shards agree.
+    pub memory_is_short: AtomicBool,
     /// The most bytes that wait for one connection.
     pub largest: Largest,
     /// The most bytes of an incomplete frame.

@@ -171,7 +171,7 @@ impl Owners<'_> {
         receipt: Option<&[u8]>,
     ) -> Result<(), ProtocolError> {
         let Some(wire_format) = self.wire_format_of(key, options) else { return Ok(()) };
-        let full = self.connections.table.get(key).is_some_and(|conn| conn.output.full_since_ms.is_set());
+        let full = self.connections.table.get(key).is_some_and(|conn| conn.output.is_full());
         let others = self.turn.shards - 1;
         let has_replay = self.queue().may_replay();
         let slow_consumer = self.own_policy(key, options)?;

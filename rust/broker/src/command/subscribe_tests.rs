@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::fixture::{Fixture, RECEIPT, bodies, config, fixture, header, refused_frame, with_clients};
 use crate::config::{SlowConsumer, Wildcards};
 use crate::connection::flow::Flow;
+use crate::connection::full::Full;
 use crate::connection::pausing::Pause;
 use crate::delivery::fixture::{OTHER, OWN};
 use crate::ids::ConnKey;
@@ -17,7 +18,6 @@ use crate::queue::mail::{Attach, ConsumerNote, HomeNote, Note, Source};
 use crate::queue::types::Credit;
 use crate::requester::Requester;
 use crate::router::Holdup;
-use crate::timer::Since;
 
 /// The other shard's copy of a change of interest: name, whether there is interest, and who waits for an answer.
 fn interest(fixture: &mut Fixture) -> Vec<(String, bool, Option<Requester>)> {
@@ -232,7 +232,7 @@ fn a_subscription_may_shorten_the_time_that_its_outbox_blocks() {
 fn a_subscription_behind_a_full_outbox_is_told_after_its_interest() {
     let policy = SlowConsumer::Block(Duration::from_secs(5));
     let (mut fixture, [key]) = with_clients(|config| config.slow_consumer = policy);
-    fixture.conn(key).output.full_since_ms = Since::at(0);
+    fixture.conn(key).output.full = Some(Full::since(0));
     fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\n\n");
     let mail = fixture.mail_to_other();
     assert!(matches!(

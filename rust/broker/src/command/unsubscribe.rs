@@ -79,7 +79,7 @@ impl Owners<'_> {
         let hash = self.subscription_hash(&self.router.subscriptions[index as usize].id);
         let mut full = false;
         if let Some(conn) = self.connections.table.get_mut(key) {
-            full = conn.output.full_since_ms.is_set();
+            full = conn.output.is_full();
             if let Ok(found) = conn.subscriptions.find_entry(hash, |&at| at == index) {
                 found.remove();
             }

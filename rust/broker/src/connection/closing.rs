@@ -23,7 +23,7 @@ use super::{Connections, Effect};
 use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::log::Level;
-use crate::timer::{Due, Since};
+use crate::timer::Due;
 use crate::turn::Turn;
 
 /// WebSocket close codes (RFC 6455, 7.4.1).
@@ -62,7 +62,7 @@ impl Connections {
         conn.pulls = None;
         if conn.life.leaving.is_none() {
             let subscriptions = take(&mut conn.subscriptions).into_iter().collect();
-            let full = conn.output.full_since_ms.take().is_some();
+            let full = conn.output.full.take().is_some();
             conn.life.leaving = Some(Box::new(Leaving { subscriptions, full, is_lost: false }));
             self.effects.push_back(Effect::Leaves(key));
         }
@@ -72,7 +72,7 @@ impl Connections {
     pub fn write_last(&mut self, turn: &mut Turn, key: ConnKey) {
         let Some(conn) = self.table.get_mut(key) else { return };
         conn.life.go_on_to(Phase::Closing, turn.now_ms);
-        conn.output.full_since_ms = Since::NONE;
+        conn.output.full = None;
         conn.output.written_ms = turn.now_ms;
         conn.check_socket(turn.now_ms);
         self.queue_for_flushing(key);

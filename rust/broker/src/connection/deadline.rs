@@ -25,13 +25,22 @@ const CLOSING_STALL_MS: u64 = 5000;
 pub(crate) const ANSWERS_MS: u64 = 60_000;
 /// The longest delay of a deadline for input while there is always more to read.
 const BEHIND_MS: u64 = 1000;
-/// The time that answers may stay unread under policies that do not block; while memory is short, also deliveries of queues.
+/// The time that answers may stay unread under policies that do not block; while memory is short, also deliveries of queues
+/// and the last frames.
 pub(crate) const PATIENCE_MS: u64 = 5000;
 
 /// A duration of the settings, in milliseconds.
 #[must_use]
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(NEVER)
+}
+
+/// How long a connection may take too little of what waits for it. Policies that do not block have no time of their own.
+fn patience_ms(config: &Config) -> u64 {
+    match config.slow_consumer {
+        SlowConsumer::Block(patience) => millis(patience),
+        _ => PATIENCE_MS,
+    }
 }
 
 /// An overdue deadline of a connection.
@@ -70,7 +79,10 @@ impl Conn {
             Phase::Closing if turn.is_draining && self.life.since_ms >= turn.draining_since_ms => {
                 return NEVER;
             }
-            Phase::Closing => return self.moved_ms() + CLOSING_STALL_MS,
+            Phase::Closing => {
+                let stalled_ms = self.moved_ms() + CLOSING_STALL_MS;
+                return self.slow_deadline(config).map_or(stalled_ms, |slow_ms| slow_ms.min(stalled_ms));
+            }
             Phase::Lingering if planted!("linger-forever") => return NEVER,
             Phase::Lingering => return self.life.since_ms + LINGER_MS,
             Phase::Open => {}
@@ -149,6 +161,8 @@ impl Conn {
         let (now_ms, config) = (turn.now_ms, &turn.config);
         let has_passed = |deadline_ms: Option<u64>| deadline_ms.is_some_and(|at_ms| now_ms >= at_ms);
         match self.life.phase {
+            // The output that it has not taken yet takes the memory that others wait for.
+            Phase::Closing if has_passed(self.slow_deadline(config)) => return Some(Overdue::SlowConsumer),
             Phase::Closing | Phase::Lingering => return Some(Overdue::Close),
             Phase::Leaving => return None,
             Phase::Open => {}
@@ -177,8 +191,7 @@ impl Conn {
     }
 
     fn slow_deadline(&self, config: &Config) -> Option<u64> {
-        let SlowConsumer::Block(patience) = config.slow_consumer else { return None };
-        self.output.slow_deadline(self.moved_ms(), millis(patience))
+        self.output.slow_deadline(self.moved_ms(), patience_ms(config))
     }
 
     /// The time at which a connection is ended that sends no more and only waits for answers.
@@ -209,11 +222,7 @@ impl Conn {
             Pause::Deferred => self.wait.since_ms()?.max(self.output.stuck_since_ms),
             _ => return None,
         };
-        let patience_ms = match config.slow_consumer {
-            SlowConsumer::Block(patience) => millis(patience),
-            _ => PATIENCE_MS,
-        };
-        Some(self.moved_ms().max(since_ms).saturating_add(self.output.patience(patience_ms)))
+        Some(self.moved_ms().max(since_ms).saturating_add(self.output.patience(patience_ms(config))))
     }
 
     /// Whether its next frame waits for messages that it cannot take yet.

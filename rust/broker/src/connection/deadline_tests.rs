@@ -3,8 +3,8 @@
 use super::*;
 use crate::connection::answers::Answer;
 use crate::connection::fixtures::{connections, read_everything, turn};
+use crate::connection::full::Full;
 use crate::ids::ConnKey;
-use crate::timer::Since;
 
 /// The next deadline of a connection, and what is overdue then.
 fn next(connections: &mut Connections, turn: &mut Turn, key: ConnKey) -> (u64, Option<Overdue>) {
@@ -94,7 +94,8 @@ fn a_heart_beat_is_due_before_silence() {
 fn a_consumer_is_slow_when_it_takes_nothing_for_a_second() {
     let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
     let conn = connections.table.get_mut(keys[0]).expect("an open connection");
-    (conn.output.full_since_ms, conn.output.stuck_since_ms) = (Since::at(100), 100);
+    conn.output.full = Some(Full::since(100));
+    conn.output.stuck_since_ms = 100;
     conn.output
         .outbox
         .append(&mut connections.chunks, crate::message::chunk::Kind::Message, |out| out.push(0));

@@ -13,6 +13,7 @@ pub mod deferred;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod flow;
+pub mod full;
 pub mod http;
 pub mod input;
 pub mod leaving;

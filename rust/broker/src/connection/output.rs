@@ -4,11 +4,11 @@ use stompica_proto::ws::{self, Opcode};
 
 use super::Connections;
 use super::deferred::Deferred;
+use super::full::Full;
 use super::outbox::{Kind, Outbox};
 use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::router::group::Framing;
-use crate::timer::Since;
 use crate::turn::Turn;
 
 /// The time after which a consumer with a full outbox is cut off if it takes no byte.
@@ -34,11 +34,10 @@ pub struct Output {
     pub deferred: Option<Box<Deferred>>,
     /// The state in the flush lists.
     pub flush: Flush,
-    /// The time since which the outbox is full.
-    pub full_since_ms: Since,
-    /// While it is full: the bytes that were owed to its client when it became full, in its outbox, in private queues, and for
-    /// its ACKs; 4 GiB at most.
-    pub owed_when_full: u32,
+    /// The state while it is full.
+    pub full: Option<Box<Full>>,
+    /// The last shortage of memory in which its client made progress after it had become full.
+    pub progressed_in: u32,
     /// How long a full outbox may stay over half, in milliseconds, as requested by its subscriptions; the maximum: not at all.
     pub patience_ms: u32,
     /// The time from which the outbox, which is full or receives an initial replay, is expected to move.
@@ -59,14 +58,20 @@ impl Output {
             outbox: Outbox::default(),
             deferred: None,
             flush: Flush::Idle,
-            full_since_ms: Since::NONE,
-            owed_when_full: 0,
+            full: None,
+            progressed_in: 0,
             patience_ms: u32::MAX,
             stuck_since_ms: now_ms,
             has_taken_all: false,
             dropped: 0,
             written_ms: now_ms,
         }
+    }
+
+    /// Whether it is full.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.full.is_some()
     }
 
     /// Whether output waits to be written, or for room.
@@ -92,13 +97,13 @@ impl Output {
     /// is cut off if the outbox has not moved until then.
     #[must_use]
     pub fn slow_deadline(&self, moved_ms: u64, patience_ms: u64) -> Option<u64> {
-        let since_ms = self.full_since_ms.get()?;
         let patience_ms = self.patience(patience_ms);
+        let deadline_ms = self.full.as_ref()?.deadline_ms(patience_ms);
         if self.has_taken_all {
-            return Some(since_ms.saturating_add(patience_ms));
+            return Some(deadline_ms);
         }
         let moved_ms = moved_ms.max(self.stuck_since_ms);
-        Some((moved_ms + STUCK_MS.min(patience_ms)).min(since_ms.saturating_add(patience_ms)))
+        Some((moved_ms + STUCK_MS.min(patience_ms)).min(deadline_ms))
     }
 }
 
@@ -175,7 +180,8 @@ mod tests {
     fn a_consumer_may_stall_for_a_second_and_stay_over_half_for_its_patience() {
         let mut output = Output::new(0);
         assert_eq!(output.slow_deadline(0, 5000), None, "its outbox is not full");
-        (output.full_since_ms, output.stuck_since_ms) = (Since::at(100), 100);
+        output.full = Some(Full::since(100));
+        output.stuck_since_ms = 100;
         assert_eq!(output.slow_deadline(50, 5000), Some(1100));
         assert_eq!(output.slow_deadline(4800, 5000), Some(5100));
         output.has_taken_all = true;

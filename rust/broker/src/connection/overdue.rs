@@ -97,8 +97,8 @@ mod tests {
     use crate::config::Config;
     use crate::connection::conn::{Conn, Transport, WebSocket};
     use crate::connection::fixtures::{connections, read_everything, told, turn};
+    use crate::connection::full::Full;
     use crate::connection::pausing::Pause;
-    use crate::timer::Since;
 
     /// The frames that a connection is sent at its next deadline, including those of its end.
     fn handle_deadline(connections: &mut Connections, turn: &mut Turn, key: ConnKey) -> String {
@@ -169,7 +169,8 @@ mod tests {
     #[test]
     fn slow_consumers_and_fan_outs_are_left_to_the_layers_above() {
         let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));
-        connections.table.get_mut(keys[0]).expect("an open connection").output.full_since_ms = Since::at(0);
+        let full = Some(Full::since(0));
+        connections.table.get_mut(keys[0]).expect("an open connection").output.full = full;
         let fan_out = crate::collections::keyed::Key { index: 0, generation: 1 };
         connections.wait_for(&mut turn, keys[1], Question::FanOut(fan_out));
         turn.now_ms = 30_000;

@@ -8,7 +8,6 @@ use super::{Connections, Effect};
 use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::router::group::SubscriptionIndex;
-use crate::timer::Since;
 use crate::turn::Turn;
 use crate::turn::jobs::Job;
 
@@ -44,7 +43,7 @@ impl Connections {
         if self.parking.hold(&mut self.table, key, pause, turn.now_ms) {
             turn.counters.parked += 1;
         }
-        self.note_unread(turn, key);
+        self.note_wait(turn, key);
         if let (Some(conn), Some(awaited)) = (self.table.get_mut(key), awaited) {
             conn.wait.awaits(awaited);
         }
@@ -56,7 +55,7 @@ impl Connections {
     /// Leaves a connection unread until an answer has come.
     pub fn wait_for(&mut self, turn: &mut Turn, key: ConnKey, question: Question) {
         self.parking.ask(&mut self.table, key, question, turn.now_ms);
-        self.note_unread(turn, key);
+        self.note_wait(turn, key);
         self.rearm(turn, key);
     }
 
@@ -76,7 +75,7 @@ impl Connections {
     /// Resumes reading a connection whose answer has come.
     pub fn go_on_after(&mut self, turn: &mut Turn, key: ConnKey, question: Question) {
         if Parking::answered(&mut self.table, key, question) {
-            self.forgive_wait(turn, key);
+            self.note_wait(turn, key);
             self.go_on(turn, key);
         }
     }
@@ -90,7 +89,7 @@ impl Connections {
 
     /// Retries the COMMIT or the frame that waited for room.
     fn try_again(&mut self, turn: &mut Turn, key: ConnKey) {
-        self.forgive_wait(turn, key);
+        self.note_wait(turn, key);
         let committing = self.table.get(key).and_then(|conn| conn.committing.as_ref());
         let Some(Committing::Deciding(commit)) = committing else { return self.go_on(turn, key) };
         let token = commit.token;
@@ -99,21 +98,12 @@ impl Connections {
         self.effects.push_back(Effect::RetriesCommit);
     }
 
-    fn note_unread(&mut self, turn: &Turn, key: ConnKey) {
-        let conn = self.table.get_mut(key).filter(|conn| conn.wait.is_on());
-        if let Some(pending_writes) = conn.and_then(|conn| conn.pending_writes.as_mut()) {
-            pending_writes.unread_since_ms = turn.now_ms;
-        }
-    }
-
-    /// Gives a connection that is full the time in which it was not read: its ACKs may have waited meanwhile.
-    fn forgive_wait(&mut self, turn: &Turn, key: ConnKey) {
+    /// Notes that a connection has begun or ended to wait, since its ACKs may wait, too.
+    fn note_wait(&mut self, turn: &Turn, key: ConnKey) {
         if let Some(conn) = self.table.get_mut(key)
-            && let Some(full_since_ms) = conn.output.full_since_ms.get()
-            && let Some(pending_writes) = &conn.pending_writes
+            && let Some(full) = &mut conn.output.full
         {
-            let unread_since_ms = pending_writes.unread_since_ms.clamp(full_since_ms, turn.now_ms);
-            conn.output.full_since_ms = Since::at(full_since_ms + turn.now_ms - unread_since_ms);
+            full.note_wait(conn.wait.delays_acks(), turn.now_ms);
         }
     }
 

@@ -161,6 +161,12 @@ impl Wait {
         self.since_ms().filter(|_| is_bounded && !is_own)
     }
 
+    /// Whether ACKs may wait behind its next frame, and not by its own fault: it does not wait until it reads.
+    #[must_use]
+    pub fn delays_acks(&self) -> bool {
+        self.is_on() && !matches!(self.pause(), Some(Pause::Answers | Pause::Deferred))
+    }
+
     /// Updates the time since which memory stops the fan-out; `None` if only outboxes do.
     pub fn note_stopped(&mut self, since_ms: Option<u64>) {
         self.stopped_since_ms = since_ms.map_or(Since::NONE, Since::at);

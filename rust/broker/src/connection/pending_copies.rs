@@ -202,7 +202,7 @@ impl Connections {
                 conn.output.flush = Flush::Prompt;
                 dirty.push(receiver.key);
             }
-            if conn.output.outbox.bytes() >= limit && !conn.output.full_since_ms.is_set() {
+            if conn.output.outbox.bytes() >= limit && !conn.output.is_full() {
                 newly_full.push(receiver.key);
             }
         }

@@ -87,7 +87,7 @@ impl Connections {
                     self.dirty.push(key);
                 }
             }
-            if conn.output.outbox.bytes() >= limit && !conn.output.full_since_ms.is_set() {
+            if conn.output.outbox.bytes() >= limit && !conn.output.is_full() {
                 self.newly_full.push(key);
             }
         }

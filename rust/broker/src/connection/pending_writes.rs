@@ -45,8 +45,6 @@ pub struct PendingWrites {
     pub writes: PagedDeque<PendingWrite>,
     /// The number of unacknowledged deliveries.
     pub unacked: usize,
-    /// The time since which the connection is not read, if it waits: its ACKs may wait, too.
-    pub unread_since_ms: u64,
     /// An ACK or NACK of very many deliveries is being processed.
     pub is_acknowledging: bool,
     /// Ids were forgotten while memory was short: an unknown one may be theirs.

@@ -112,7 +112,7 @@ impl Connections {
             deferred.is_listed = true;
             self.refill.push_back(key);
         }
-        if is_first && !conn.output.full_since_ms.is_set() {
+        if is_first && !conn.output.is_full() {
             self.newly_full.push(key);
         }
     }

@@ -69,7 +69,7 @@ impl Conn {
     pub(super) fn write_early(&mut self, chunks: &mut ChunkPool, turn: &mut Turn) -> bool {
         // A RECEIPT must not be sent before the turn's batch is posted.
         let has_no_effects = self.output.outbox.answer_bytes() == 0
-            && !self.output.full_since_ms.is_set()
+            && !self.output.is_full()
             && self.output.deferred.is_none()
             && self.pending_writes.is_none()
             && self.pulls.is_none()
@@ -237,7 +237,7 @@ impl Connections {
         }
         let (flushed, written) = conn.write(&mut self.chunks, turn);
         let waits = conn.wait.is_on();
-        if written > 0 && (conn.output.full_since_ms.is_set() || !conn.life.is_open() || waits) {
+        if written > 0 && (conn.output.is_full() || !conn.life.is_open() || waits) {
             conn.check_socket(turn.now_ms); // its progress may be needed
         }
         let mut progress = Progress {
@@ -245,7 +245,7 @@ impl Connections {
             may_settle: conn.pending_writes.is_some() && conn.output.outbox.has_passed_mark(),
             has_deferred: conn.output.deferred.is_some(),
             pulls: conn.pulls.is_some(),
-            was_full: conn.output.full_since_ms.is_set(),
+            was_full: conn.output.is_full(),
         };
         let is_closing = conn.life.phase == Phase::Closing;
         if matches!(flushed, Ok(Flushed::More)) {
@@ -273,8 +273,8 @@ mod tests {
     use crate::config::Config;
     use crate::connection::conn::Conn;
     use crate::connection::fixtures::{connections, told, turn};
+    use crate::connection::full::Full;
     use crate::connection::socket::Socket;
-    use crate::timer::Since;
 
     fn conn(connections: &mut Connections, key: ConnKey) -> &mut Conn {
         connections.table.get_mut(key).expect("an open connection")
@@ -383,7 +383,7 @@ mod tests {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         let conn = connections.table.get_mut(keys[0]).expect("an open connection");
         conn.pending_writes.get_or_insert_default();
-        conn.output.full_since_ms = Since::at(0);
+        conn.output.full = Some(Full::since(0));
         conn.socket = Socket::with_room(1);
         connections.control(&mut turn, keys[0], |out| out.push(b'a'));
         connections.table.get_mut(keys[0]).expect("an open connection").output.outbox.mark();

@@ -314,7 +314,7 @@ impl Owners<'_> {
             conn.output.flush = Flush::Prompt;
             connections.dirty.push(key);
         }
-        if conn.output.outbox.bytes() >= limit && !conn.output.full_since_ms.is_set() {
+        if conn.output.outbox.bytes() >= limit && !conn.output.is_full() {
             connections.newly_full.push(key);
         }
     }

@@ -24,7 +24,6 @@ use crate::router::Destination;
 use crate::router::fan_out::{FanOutKey, WAITING_BYTES, is_meant};
 use crate::router::group::{GroupIndex, Member, Place};
 use crate::router::reach::Reach;
-use crate::timer::Since;
 
 /// A message that is encoded to more bytes than this takes several turns, if it goes to several groups.
 const AT_ONCE_BYTES: usize = 1 << 20;
@@ -255,8 +254,8 @@ impl Owners<'_> {
         // Its consumer reads, so its deadline starts anew, however much is deferred for it. But it gets no additional
         // time if memory is short because of that.
         let is_too_much = self.turn.memory.is_short && deferred.len() * WAITING_BYTES > deferred_max;
-        if conn.output.full_since_ms.is_set() && !is_too_much {
-            conn.output.full_since_ms = Since::at(now_ms);
+        if let Some(full) = conn.output.full.as_mut().filter(|_| !is_too_much) {
+            full.restart(now_ms);
         }
         if !deferred.is_listed {
             deferred.is_listed = true;
@@ -299,7 +298,7 @@ impl Owners<'_> {
         }
         let Some(conn) = self.connections.table.get_mut(key) else { return self.drop_deferred(deferred) };
         if deferred.is_empty() {
-            if conn.output.full_since_ms.is_set() {
+            if conn.output.is_full() {
                 self.note_progress(key);
             }
             self.pull_soon(key); // all of them may have been obsolete, and then no write follows

@@ -16,6 +16,8 @@ use std::sync::Arc;
 use super::Owners;
 use super::memory::LARGE_OUTBOX;
 use crate::config::SlowConsumer;
+use crate::connection::conn::Phase;
+use crate::connection::full::Full;
 use crate::door::planted;
 use crate::ids::{ConnKey, QueueKey};
 use crate::log::Level;
@@ -24,7 +26,6 @@ use crate::message::OwnedMessage;
 use crate::queue::types::Queue;
 use crate::router::Holdup;
 use crate::router::group::{Member, SubscriptionIndex};
-use crate::timer::Since;
 
 /// The visits that a message to one of many queues counts as: neither is in the processor's cache, and the queue may
 /// need memory that is new from the system.
@@ -77,10 +78,7 @@ impl Owners<'_> {
         }
         self.queue().count_visits();
         let conn = self.connections.table.member_mut(member.conn);
-        if own.is_none()
-            && !conn.output.full_since_ms.is_set()
-            && waiting + conn.output.outbox.bytes() >= limit
-        {
+        if own.is_none() && !conn.output.is_full() && waiting + conn.output.outbox.bytes() >= limit {
             self.connections.newly_full.push(key);
         }
         if self.turn.memory.is_short && blocks {
@@ -112,22 +110,27 @@ impl Owners<'_> {
         let now_ms = self.turn.now_ms;
         let blocks = matches!(self.turn.config.slow_consumer, SlowConsumer::Block(_));
         let Some(conn) = self.connections.table.get(key) else { return };
-        if !blocks || conn.output.full_since_ms.is_set() || !conn.life.is_open() {
+        let may_be_full = match conn.life.phase {
+            Phase::Open => blocks,
+            phase => phase == Phase::Closing, // nobody waits for its outbox, but for the memory that it takes
+        };
+        if !may_be_full || conn.output.is_full() {
             return;
         }
         self.turn.budget.change(conn.subscriptions.len());
         let waiting = self.waiting_bytes(key);
-        let owed = self.counted_bytes(key);
-        let short = self.turn.memory.is_short && owed > 0;
+        let owed = self.owed(key);
+        let short = self.turn.memory.is_short && owed.all() > 0;
         let Some(conn) = self.connections.table.get_mut(key) else { return };
-        let has_deferred = conn.has_deferred();
         // An outbox that is completely written is not flushed again, so its state would not be updated.
-        let full = waiting >= self.turn.config.outbox_limit || has_deferred || short;
-        if !full {
+        let is_over = waiting >= self.turn.config.outbox_limit || conn.has_deferred();
+        if !(short || (is_over && conn.life.is_open())) {
             return;
         }
-        conn.output.full_since_ms = Since::at(now_ms);
-        conn.output.owed_when_full = u32::try_from(owed).unwrap_or(u32::MAX);
+        let full = Full::new(now_ms, owed, conn.output.outbox.taken());
+        let mut full = if is_over { full } else { full.excusing_waits() };
+        full.note_wait(conn.wait.delays_acks(), now_ms);
+        conn.output.full = Some(Box::new(full));
         conn.output.stuck_since_ms = now_ms;
         conn.output.has_taken_all = conn.output.outbox.is_empty();
         conn.check_socket(now_ms);
@@ -142,16 +145,13 @@ impl Owners<'_> {
         self.connections.log(self.turn, Level::Debug, key, text);
     }
 
-    /// Resumes publishers once a full outbox is under half, and while memory is short, less is owed to its client than when it
-    /// became full; if that is a relevant part of the memory, half of it. A frame or a heart-beat between is no progress.
+    /// Resumes publishers once a full outbox is under half, and while memory is short, its client has made progress. A frame
+    /// or a heart-beat between is none.
     pub fn note_progress(&mut self, key: ConnKey) {
         let limit = self.turn.config.outbox_limit;
         self.note_output(key);
         let Some(conn) = self.connections.table.get(key) else { return };
-        if !conn.output.full_since_ms.is_set()
-            || conn.has_deferred()
-            || conn.output.outbox.bytes() >= limit / 2
-        {
+        if !conn.output.is_full() || conn.has_deferred() || conn.output.outbox.bytes() >= limit / 2 {
             return;
         }
         if !self.turn.budget.may_change() {
@@ -160,8 +160,9 @@ impl Owners<'_> {
         self.turn.budget.change(conn.subscriptions.len());
         if self.is_relieved(key) {
             if let Some(conn) = self.connections.table.get_mut(key) {
-                conn.output.full_since_ms = Since::NONE;
+                conn.output.full = None;
             }
+            self.note_acted_on(key);
             self.change_full(key, false);
         }
     }
@@ -169,7 +170,7 @@ impl Owners<'_> {
     /// Looks at a connection that is full once more, since it has acknowledged something: no write may follow.
     #[cold]
     pub(super) fn note_ack(&mut self, key: ConnKey) {
-        if self.connections.table.get(key).is_some_and(|conn| conn.output.full_since_ms.is_set()) {
+        if self.connections.table.get(key).is_some_and(|conn| conn.output.is_full()) {
             self.connections.queue_for_flushing(key);
         }
     }
@@ -193,13 +194,11 @@ impl Owners<'_> {
         let Some(conn) = self.connections.table.get(key).filter(|conn| !conn.has_deferred()) else {
             return false;
         };
-        let owed_when_full = conn.output.owed_when_full as usize;
-        let is_smaller = || {
-            let owed = self.counted_bytes(key);
-            owed <= owed_when_full / 2 || (owed < owed_when_full && owed < self.relevant_bytes())
+        let has_progressed = |full: &Full| {
+            full.has_progressed(self.owed(key), conn.output.outbox.taken(), self.relevant_bytes())
         };
         self.waiting_bytes(key) < self.turn.config.outbox_limit / 2
-            && (!self.turn.memory.is_short || is_smaller())
+            && (!self.turn.memory.is_short || conn.output.full.as_deref().is_none_or(has_progressed))
     }
 
     /// Applies a reloaded policy by which no publisher waits to the outboxes that are full.
@@ -211,7 +210,7 @@ impl Owners<'_> {
         for key in self.connections.table.keys() {
             let Some(conn) = self.connections.table.get_mut(key) else { continue };
             let has_deferred = conn.has_deferred();
-            if conn.output.full_since_ms.take().is_some() {
+            if conn.output.full.take().is_some() {
                 self.change_full(key, false);
             }
             match policy {

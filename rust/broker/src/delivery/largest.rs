@@ -1,13 +1,18 @@
 //! Acts on the consumers that most waits for, while memory is short: in their outboxes, and in private queues of their
 //! subscriptions to topics. They count as full, so that they read and acknowledge, or are cut off, or lose messages, as
 //! their policies say. All connections are measured, then the largest ones are acted on; a number of them in each turn.
+//!
+//! The largest one protects those that are less than half as large. Therefore it counts as such only until it has made
+//! progress or lost what it can lose: if memory is short still, smaller ones follow. One that is closing is acted on, too.
 
 use stompica_proto::session::AckMode;
 
 use super::Owners;
 use super::memory::{LARGE_OUTBOX, all_output_bytes, must_wait_for_memory};
 use crate::config::SlowConsumer;
-use crate::connection::deadline::{PATIENCE_MS, millis};
+use crate::connection::conn::{Conn, Phase};
+use crate::connection::deadline::PATIENCE_MS;
+use crate::connection::full::Owed;
 use crate::connection::pausing::Pause;
 use crate::door::planted;
 use crate::ids::{ConnKey, QueueKey};
@@ -27,9 +32,13 @@ pub(crate) struct Round {
     next_ms: u64,
     /// The next slot.
     place: usize,
-    /// The most bytes that wait for one connection, as far as they were measured.
+    /// The most bytes that wait for one connection, as far as they were measured; of one that has made progress in this
+    /// shortage only in `largest_of_all`.
     largest: usize,
+    largest_of_all: usize,
     step: Step,
+    /// The number of shortages of memory that this shard has noticed.
+    shortage: u32,
 }
 
 /// What is done with each connection.
@@ -55,8 +64,18 @@ impl Round {
         (self.place, self.step) = (0, Step::Relieve);
     }
 
+    /// Memory has become short.
+    pub(super) fn begin_shortage(&mut self) {
+        self.shortage = self.shortage.wrapping_add(1).max(1);
+    }
+
+    /// The current shortage; never 0.
+    pub(super) fn shortage(&self) -> u32 {
+        self.shortage
+    }
+
     fn end(&mut self, now_ms: u64) {
-        *self = Round { next_ms: now_ms + INTERVAL_MS, ..Round::default() };
+        *self = Round { next_ms: now_ms + INTERVAL_MS, shortage: self.shortage, ..Round::default() };
     }
 }
 
@@ -78,12 +97,21 @@ struct WaitingBytes {
 impl WaitingBytes {
     /// What the server's policy concerns.
     fn common(self) -> usize {
-        self.outbox + self.queued + self.in_flight
+        self.owed().all()
+    }
+
+    fn owed(self) -> Owed {
+        Owed { outbox: self.outbox, queued: self.queued + self.in_flight }
     }
 
     fn all(self) -> usize {
         self.common() + self.drops + self.disconnects
     }
+}
+
+/// Whether what waits for a connection may be cut short.
+fn can_be_acted_on(conn: &Conn) -> bool {
+    matches!(conn.life.phase, Phase::Open | Phase::Closing)
 }
 
 impl Owners<'_> {
@@ -93,17 +121,15 @@ impl Owners<'_> {
     }
 
     /// Bytes that wait for a connection, and that its publishers wait for: in its outbox, and in queues of its
-    /// subscriptions to topics, except those with a policy of their own. During a drain only the outbox counts: ACKs are not
-    /// read any more, so no time would empty the queues.
+    /// subscriptions to topics, except those with a policy of their own.
     pub(super) fn waiting_bytes(&self, key: ConnKey) -> usize {
         let WaitingBytes { outbox, queued, .. } = self.owed_bytes(key);
-        outbox + if self.turn.is_draining { 0 } else { queued }
+        outbox + queued
     }
 
     /// The same, and what waits for its ACKs: what the server's policy acts on while memory is short.
-    pub(super) fn counted_bytes(&self, key: ConnKey) -> usize {
-        let owed = self.owed_bytes(key);
-        if self.turn.is_draining { owed.outbox } else { owed.common() }
+    pub(super) fn owed(&self, key: ConnKey) -> Owed {
+        self.owed_bytes(key).owed()
     }
 
     /// All bytes that wait for a connection, or for its ACKs.
@@ -111,19 +137,18 @@ impl Owners<'_> {
         self.owed_bytes(key).all()
     }
 
+    /// During a drain only the outbox counts: ACKs are not read any more, so no time would empty the queues.
     fn owed_bytes(&self, key: ConnKey) -> WaitingBytes {
         let Some(conn) = self.connections.table.get(key) else { return WaitingBytes::default() };
         let mut waiting = WaitingBytes { outbox: conn.output.outbox.bytes(), ..WaitingBytes::default() };
-        // While it is not read, its ACKs may follow the frame that waits. A COMMIT that was decided may wait longer.
-        let patience_ms = millis(self.turn.config.publish_timeout);
-        let has_patience = |since_ms: u64| self.turn.now_ms < since_ms.saturating_add(patience_ms);
-        let is_read = !conn.wait.since_ms().is_some_and(has_patience);
+        if self.turn.is_draining {
+            return waiting;
+        }
         for consumer in conn.subscriptions.iter().filter_map(|index| self.queues.consumers.at(*index)) {
             let queue = consumer.own_queue.and_then(|queue| self.queues.home.queue(queue));
             let Some(queue) = queue else { continue };
             // Whoever acknowledges slowly reads slowly.
-            let acks = consumer.ack != AckMode::Auto && is_read;
-            let in_flight = if acks { queue.in_flight().1 as usize } else { 0 };
+            let in_flight = if consumer.ack == AckMode::Auto { 0 } else { queue.in_flight().1 as usize };
             match consumer.slow_consumer {
                 None => {
                     waiting.queued += queue.waiting_bytes();
@@ -170,9 +195,7 @@ impl Owners<'_> {
         match self.deliveries.round.step {
             Step::Relieve => self.note_progress(key),
             Step::Measure => {
-                let waiting = self.owed_bytes(key);
-                let largest = &mut self.deliveries.round.largest;
-                *largest = (*largest).max(waiting.common()).max(waiting.drops).max(waiting.disconnects);
+                self.measure(key);
                 self.resume_holder(key);
             }
             Step::Act(threshold) => {
@@ -182,6 +205,7 @@ impl Owners<'_> {
                 }
                 if waiting.drops >= threshold {
                     self.halve_queues(key, |policy| policy.is_some_and(|it| it != SlowConsumer::Disconnect));
+                    self.note_acted_on(key);
                 }
                 if waiting.disconnects >= threshold {
                     self.connections.too_slow.push(key);
@@ -189,6 +213,25 @@ impl Owners<'_> {
             }
         }
         1 + self.connections.table.get(key).map_or(0, |conn| conn.subscriptions.len())
+    }
+
+    fn measure(&mut self, key: ConnKey) {
+        let waiting = self.owed_bytes(key);
+        let bytes = waiting.common().max(waiting.drops).max(waiting.disconnects);
+        let round = &mut self.deliveries.round;
+        let Some(conn) = self.connections.table.get(key).filter(|conn| can_be_acted_on(conn)) else { return };
+        round.largest_of_all = round.largest_of_all.max(bytes);
+        if conn.output.progressed_in != round.shortage {
+            round.largest = round.largest.max(bytes);
+        }
+    }
+
+    /// Notes that a connection protects no smaller ones in this shortage any more.
+    pub(super) fn note_acted_on(&mut self, key: ConnKey) {
+        let shortage = self.deliveries.round.shortage();
+        if let Some(conn) = self.connections.table.get_mut(key) {
+            conn.output.progressed_in = shortage;
+        }
     }
 
     /// Resumes a connection that has got deliveries since it began to wait: their ACKs may follow the SEND that waits.
@@ -206,24 +249,26 @@ impl Owners<'_> {
     /// The bytes from which a connection is acted on, if any has so much: more than half of the largest of all shards.
     /// Nobody is acted on if other uses take most of the memory, or little waits for each.
     fn threshold(&self) -> Option<usize> {
-        let own = self.deliveries.round.largest;
-        self.turn.totals.largest.note(self.turn.id, own);
+        let Round { largest, largest_of_all, .. } = self.deliveries.round;
+        self.turn.totals.largest.note(self.turn.id, largest);
         let of_all = self.turn.totals.largest.of_all()?;
         let bytes = all_output_bytes(self.turn, self.connections);
         let fan_outs_wait = must_wait_for_memory(self.turn, self.connections);
         if !fan_outs_wait && bytes < self.turn.memory_limit() / RELEVANT_SHARE {
             return None;
         }
-        let threshold = of_all.max(own) / 2 + 1;
-        (own >= threshold && (fan_outs_wait || own >= LARGE_OUTBOX)).then_some(threshold)
+        let least = if fan_outs_wait { 1 } else { LARGE_OUTBOX };
+        let threshold = (of_all.max(largest) / 2 + 1).max(least);
+        (largest_of_all >= threshold).then_some(threshold)
     }
 
     /// Acts on a connection by the server's policy.
     fn act_on(&mut self, key: ConnKey, threshold: usize) {
-        let Some(conn) = self.connections.table.get_mut(key).filter(|conn| conn.life.is_open()) else {
+        let Some(conn) = self.connections.table.get_mut(key).filter(|conn| can_be_acted_on(conn)) else {
             return;
         };
         match self.turn.config.slow_consumer {
+            _ if !conn.life.is_open() => self.connections.newly_full.push(key),
             SlowConsumer::Block(_) => self.connections.newly_full.push(key),
             SlowConsumer::Disconnect => self.connections.too_slow.push(key),
             SlowConsumer::DropOldest | SlowConsumer::DropNewest => {
@@ -236,6 +281,7 @@ impl Owners<'_> {
                     return self.connections.too_slow.push(key);
                 }
                 self.halve_queues(key, |policy| policy.is_none());
+                self.note_acted_on(key);
             }
         }
     }

@@ -103,7 +103,7 @@ impl Owners<'_> {
     pub fn check_memory(&mut self) {
         let (held, limit) = (self.turn.held_bytes(), self.turn.memory_limit());
         let was_short = self.turn.memory.is_short;
-        self.turn.memory.compare(held, limit);
+        self.turn.memory.compare(held, limit, &self.turn.totals.memory_is_short);
         if self.turn.memory.takes_large_retry(self.turn.now_ms) || (was_short && !self.turn.memory.is_short) {
             self.admit_all();
         }
@@ -121,6 +121,7 @@ impl Owners<'_> {
         }
         if !was_short && self.turn.memory.is_short {
             self.turn.totals.largest.expect_all();
+            self.deliveries.round.begin_shortage();
             self.peers.wake_others(); // they may hold what takes the memory, and have nothing else to do
         }
         if self.turn.memory.is_short || self.deliveries.round.is_going() {

@@ -58,7 +58,7 @@ fn with_subscriber(mut fixture: Fixture, room: usize) -> (Fixture, ConnKey) {
 fn mark_full(fixture: &mut Fixture, conn: ConnKey) {
     fixture.connections.newly_full.clear();
     fixture.owners().mark_full(conn);
-    assert!(fixture.connections.table.get(conn).is_some_and(|conn| conn.output.full_since_ms.is_set()));
+    assert!(fixture.connections.table.get(conn).is_some_and(|conn| conn.output.is_full()));
 }
 
 #[test]

@@ -181,16 +181,16 @@ impl View<'_> {
     }
 
     pub(crate) fn slow_row(&self, conn: &Conn) -> Option<SlowRow> {
-        let is_slow = is_client(conn) && (conn.output.full_since_ms.is_set() || conn.output.dropped > 0);
+        let is_slow = is_client(conn) && (conn.output.is_full() || conn.output.dropped > 0);
         is_slow.then(|| SlowRow {
             connection: conn.id,
             peer: conn.peer.to_string(),
             outbox_bytes: conn.output.outbox.bytes() as u64,
             full_ms: conn
                 .output
-                .full_since_ms
-                .get()
-                .map_or(0, |since_ms| self.turn.now_ms.saturating_sub(since_ms)),
+                .full
+                .as_ref()
+                .map_or(0, |full| self.turn.now_ms.saturating_sub(full.since_ms())),
             dropped: u64::from(conn.output.dropped),
         })
     }

@@ -102,7 +102,7 @@ impl Owners<'_> {
         };
         let is_kept =
             queue.and_then(|queue| self.queues.home.queue(queue)).is_some_and(|it| it.waiting_bytes() > 0);
-        let has_room = !conn.output.full_since_ms.is_set() && conn.has_room(self.turn.config.outbox_limit);
+        let has_room = !conn.output.is_full() && conn.has_room(self.turn.config.outbox_limit);
         !watch.asking && !is_kept && has_room && conn.output.outbox.has_passed(watch.sent_through)
     }
 

@@ -1,5 +1,7 @@
 //! Tests of when a shard pages out.
 
+use std::sync::atomic::AtomicBool;
+
 use std::sync::Arc;
 
 use super::*;
@@ -38,7 +40,7 @@ fn a_shard_pages_out_from_60_percent_on_and_logs_what_cannot_be_read() {
         let name = format!("/queue/{used_percent}{is_paging_store}");
         let queue = owners.queues.home.create(name.as_bytes(), QueueKind::Work);
         (0..100).for_each(|number: usize| owners.queues.home.enqueue(queue, message(&number.to_string())));
-        owners.turn.memory.compare(used_percent, 100);
+        owners.turn.memory.compare(used_percent, 100, &AtomicBool::new(false));
         owners.proceed_with_paging();
         assert_eq!(
             owners.queues.home.queue(queue).map(|it| it.pending.stubs()),

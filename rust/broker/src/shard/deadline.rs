@@ -63,13 +63,22 @@ impl Shard {
             Some(Overdue::SlowConsumer) if self.delivery().is_relieved(key) => {
                 self.delivery().note_progress(key)
             }
-            Some(Overdue::SlowConsumer | Overdue::Untaken) => self.cut_off(key),
+            Some(Overdue::SlowConsumer | Overdue::Untaken) if self.is_open(key) => self.cut_off(key),
+            Some(Overdue::SlowConsumer | Overdue::Untaken) => {
+                self.turn.counters.slow_consumers += 1;
+                let why = "memory is short, and it takes its last frames too slowly";
+                self.connections.drop_connection(&mut self.turn, key, why);
+            }
             Some(_) => self.refuse_publisher(key),
             None => {}
         }
         if !planted!("deadline-not-renewed") {
             self.connections.rearm(&mut self.turn, key);
         }
+    }
+
+    fn is_open(&self, key: ConnKey) -> bool {
+        self.connections.table.get(key).is_some_and(|conn| conn.life.is_open())
     }
 
     /// Reads a connection whose deadline has passed: what it is to send may have come before, while this shard had no

@@ -7,7 +7,6 @@ use super::SimulatedBroker;
 use super::client::Client;
 use super::support::{broker, connect, exchange, fill_memory, messages, receipts};
 use crate::config::Config;
-use crate::timer::Since;
 
 /// A broker with enough memory for a message of 100 kB to many readers, and clients of its first shard.
 fn small_broker<const CLIENTS: usize>(writers: usize) -> (SimulatedBroker, [Client; CLIENTS]) {
@@ -31,9 +30,7 @@ fn wait_for_slow_readers(broker: &mut SimulatedBroker, ms: u64) {
             for key in shard.connections.table.keys() {
                 let conn = shard.connections.table.get_mut(key).expect("its key was listed");
                 conn.output.stuck_since_ms = now_ms;
-                if conn.output.full_since_ms.is_set() {
-                    conn.output.full_since_ms = Since::at(now_ms);
-                }
+                conn.output.full.iter_mut().for_each(|full| full.restart(now_ms));
             }
         }
         wait_ms(broker, 500);

@@ -41,6 +41,8 @@ mod interleaving_tests;
 #[cfg(test)]
 mod large_fan_out_tests;
 #[cfg(test)]
+mod largest_tests;
+#[cfg(test)]
 mod memory_tests;
 #[cfg(test)]
 mod near_limit;

@@ -34,6 +34,15 @@ pub(super) fn subscriber(broker: &mut SimulatedBroker, topic: &str) -> Client {
     client
 }
 
+/// A client of a shard with a subscription to a topic, which acknowledges, and this prefetch.
+pub(super) fn worker(broker: &mut SimulatedBroker, shard: usize, topic: &str, prefetch: u32) -> Client {
+    let mut client = connect(broker, shard);
+    let headers = format!("id:0\nack:client-individual\nprefetch-count:{prefetch}");
+    client.send(format!("SUBSCRIBE\n{headers}\ndestination:/topic/{topic}\n\n\0").as_bytes());
+    broker.run_until_idle();
+    client
+}
+
 pub(super) fn publish(broker: &mut SimulatedBroker, publisher: &mut Client, topic: &str, bytes: usize) {
     let (receipt, body) = (publisher.expect_receipt(), "x".repeat(bytes));
     publisher.send(format!("SEND\ndestination:/topic/{topic}\nreceipt:{receipt}\n\n{body}\0").as_bytes());

@@ -6,19 +6,10 @@ use std::time::Duration;
 use super::SimulatedBroker;
 use super::client::Client;
 use super::near_limit::{
-    LIMIT, fill_up_to, held, last_ack_id, near_the_limit, publish, small_memory, subscriber, wait,
+    LIMIT, fill_up_to, held, last_ack_id, near_the_limit, publish, small_memory, subscriber, wait, worker,
 };
 use super::support::{broker, connect, exchange, messages, receipts};
 use crate::config::{Config, SlowConsumer};
-
-/// A client of a shard with a subscription to a topic, which acknowledges, and this prefetch.
-fn worker(broker: &mut SimulatedBroker, shard: usize, topic: &str, prefetch: u32) -> Client {
-    let mut client = connect(broker, shard);
-    let headers = format!("id:0\nack:client-individual\nprefetch-count:{prefetch}");
-    client.send(format!("SUBSCRIBE\n{headers}\ndestination:/topic/{topic}\n\n\0").as_bytes());
-    broker.run_until_idle();
-    client
-}
 
 /// What acknowledges each message of a client.
 fn acks(client: &Client, headers: &str) -> Vec<u8> {
@@ -161,9 +152,10 @@ fn a_client_is_not_cut_off_for_what_has_expired() {
 
 #[test]
 fn a_client_is_not_cut_off_for_acks_that_wait_behind_its_own_frame() {
-    for is_commit in [false, true] {
+    // With the smaller prefetch, some messages wait in its queue.
+    for (is_commit, prefetch) in [(false, 1000), (true, 1000), (false, 10)] {
         let mut broker = near_the_limit();
-        let mut worker = worker(&mut broker, 0, "jobs", 1000);
+        let mut worker = worker(&mut broker, 0, "jobs", prefetch);
         let mut publisher = connect(&mut broker, 0);
         for _ in 0..40 {
             publish(&mut broker, &mut publisher, "jobs", 10_000);
@@ -180,7 +172,7 @@ fn a_client_is_not_cut_off_for_acks_that_wait_behind_its_own_frame() {
             false => (&b"SEND\ndestination:/topic/b\n\ndone\0"[..], "", &b""[..]),
         };
         worker.send(&[first, &acks(&worker, headers), last].concat());
-        for _ in 0..100 {
+        for _ in 0..90 {
             broker.advance_ms(100);
             exchange(&mut broker, &mut worker);
         }

@@ -1,7 +1,7 @@
 //! The state of `memory_limit`, as far as it decides whether work may continue.
 
 use crate::door::planted_in_loom;
-use crate::door::sync::{AtomicI64, Ordering};
+use crate::door::sync::{AtomicBool, AtomicI64, Ordering};
 
 /// The interval at which large messages that had no room are tried again.
 const LARGE_RETRY_MS: u64 = 10;
@@ -27,12 +27,16 @@ pub struct MemoryGauge {
 }
 
 impl MemoryGauge {
-    /// Compares the bytes held with the limit, once a turn. The state begins at 80 % and ends at 70 %, so that it does
-    /// not flap.
-    pub fn compare(&mut self, held: i64, limit: i64) {
+    /// Compares the bytes held with the limit, once a turn. The shortage of all shards begins at 80 % and ends at 70 %, so
+    /// that it does not flap.
+    pub fn compare(&mut self, held: i64, limit: i64, is_short: &AtomicBool) {
         #[cfg(simulated)]
         self.most_seen.set(held);
-        self.is_short = held >= limit / 10 * if self.is_short { 7 } else { 8 };
+        let was_short = is_short.load(Ordering::Relaxed);
+        self.is_short = held >= limit / 10 * if was_short { 7 } else { 8 };
+        if self.is_short != was_short {
+            is_short.store(self.is_short, Ordering::Relaxed);
+        }
         self.is_paging = held >= limit / 10 * 6;
         self.is_half_used = held >= limit / 2;
     }
@@ -107,9 +111,9 @@ mod tests {
 
     #[test]
     fn publishers_pause_at_80_percent_and_resume_at_70() {
-        let mut gauge = MemoryGauge::default();
+        let (mut gauge, is_short) = (MemoryGauge::default(), AtomicBool::new(false));
         let mut is_short_at = |held| {
-            gauge.compare(held, 100);
+            gauge.compare(held, 100, &is_short);
             gauge.is_short
         };
         assert_eq!([79, 80, 75, 70, 69, 75].map(&mut is_short_at), [false, true, true, true, false, false]);
@@ -117,9 +121,9 @@ mod tests {
 
     #[test]
     fn queues_page_out_before_publishers_pause() {
-        let mut gauge = MemoryGauge::default();
+        let (mut gauge, is_short) = (MemoryGauge::default(), AtomicBool::new(false));
         let states = [59, 60, 79, 80].map(|held| {
-            gauge.compare(held, 100);
+            gauge.compare(held, 100, &is_short);
             (gauge.is_paging, gauge.is_short)
         });
         assert_eq!(states, [(false, false), (true, false), (true, false), (true, true)]);

@@ -80,6 +80,12 @@ impl Outbox {
         self.answer_bytes
     }
 
+    /// The number of bytes that the socket has ever taken.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
     /// Whether nothing is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
