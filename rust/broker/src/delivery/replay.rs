@@ -6,10 +6,10 @@
 //!         └──────More: there is room────────────────┘
 //! ```
 //! A home sends no more than one window before the connection's outbox has room for the next. When a subscription
-//! ends, its replays end ([`ReplayNote::Stop`]), and pending requests are answered. They are also answered when a
-//! replay cannot continue before its client acknowledges something ([`ReplayNote::Unacked`]): a RECEIPT never waits
-//! for an ACK, since the ACK may come after it, or be impossible after DISCONNECT. It waits for memory only while consumers are
-//! owed a relevant part of it: the messages of the replay itself may be what fills it.
+//! ends, its replays end ([`ReplayNote::Stop`]), also those that wait for memory, and pending requests are answered. They
+//! are also answered when a replay cannot continue before its client acknowledges something ([`ReplayNote::Unacked`]): a
+//! RECEIPT never waits for an ACK, since the ACK may come after it, or be impossible after DISCONNECT. It waits for memory
+//! only while consumers are owed a relevant part of it: the messages of the replay itself may be what fills it.
 
 use super::Owners;
 use super::memory::must_wait_for_memory;
@@ -171,16 +171,16 @@ impl Owners<'_> {
         }
     }
 
-    /// Removes the requests of an ended subscription: homes that wait for it are told, and its windows are not
-    /// awaited any more.
+    /// Removes the requests of an ended subscription: all homes are told if any may have more for it, and its windows are
+    /// not awaited any more.
     pub fn forget_pulls_of(&mut self, conn: ConnKey, key: SubscriptionKey) {
         for home in (0..self.turn.shards).map(|at| ShardId(at as u8)) {
             self.window_has_come(home, key);
         }
         self.pull_soon(conn); // other subscriptions have waited for these windows
-        let listed = self.initial_replay(key).map_or(0, |found| std::mem::take(&mut found.listed));
-        for home in (0..self.turn.shards).map(|at| ShardId(at as u8)) {
-            if listed & home.bit() != 0 {
+        let listed = self.initial_replay(key).map(|found| std::mem::take(&mut found.listed));
+        if listed.is_some() {
+            for home in (0..self.turn.shards).map(|at| ShardId(at as u8)) {
                 let subscriber = Subscriber { shard: self.turn.id, key };
                 self.queue().tell(home, ReplayNote::Stop(subscriber));
             }
@@ -188,7 +188,7 @@ impl Owners<'_> {
         let Some(pulls) = self.connections.table.get_mut(conn).and_then(|conn| conn.pulls.as_mut()) else {
             return;
         };
-        pulls.gone += listed.count_ones() as usize;
+        pulls.gone += listed.unwrap_or_default().count_ones() as usize;
         if 2 * pulls.gone < pulls.requests.len() || pulls.gone == 0 {
             return; // otherwise each of many consecutive ends would walk the list
         }

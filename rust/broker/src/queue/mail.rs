@@ -196,7 +196,7 @@ pub enum ReplayNote {
     /// The subscription has no room before its client acknowledges a message: answer the frame that waits for the end
     /// now.
     Unacked(Subscriber),
-    /// The subscription has ended.
+    /// The subscription has ended before its initial replay, as far as its shard knows.
     Stop(Subscriber),
 }
 

@@ -1,8 +1,11 @@
 //! The initial replay of new subscriptions whose client acknowledges.
 
+use std::sync::atomic::Ordering;
+
 use stompica_proto::encode::Message;
 
 use super::client::Client;
+use super::near_limit::{LIMIT, fill_up_to, small_memory};
 use super::support::{broker, connect, exchange, messages, names_at_home, receipts};
 use super::{SimulatedBroker, Snapshot};
 use crate::config::Config;
@@ -260,4 +263,21 @@ fn an_unsubscribing_client_first_gets_a_stale_message_that_another_one_returned(
     exchange(&mut broker, &mut reader);
     reader.check_receipts();
     assert_eq!(reader.bodies, ["stale"]);
+}
+
+#[test]
+fn a_subscription_may_end_while_its_replay_waits_for_memory() {
+    for (writers, turns_before) in [(1, 0), (1, 1), (2, 1), (3, 1), (3, 2), (3, 3)] {
+        let mut broker = broker(Config { writers, ..small_memory() });
+        publish(&mut broker, 50, 10_000, "retain:set\n");
+        let mut client = connect(&mut broker, 0);
+        client.send(b"SUBSCRIBE\nid:0\nreceipt:s\ndestination:/topic/r/>\n\n\0");
+        (0..turns_before).for_each(|_| broker.round());
+        fill_up_to(&broker, 97);
+        broker.shared.totals.output.fetch_add(LIMIT / 4, Ordering::Relaxed);
+        client.send(b"UNSUBSCRIBE\nid:0\nreceipt:u\n\n\0");
+        exchange(&mut broker, &mut client);
+        assert_eq!((receipts(&client), client.is_closed()), (2, false), "{writers}, {turns_before}");
+        assert_eq!((broker.snapshot().subscriptions, broker.snapshot().unanswered), (0, 0));
+    }
 }
