@@ -6,8 +6,8 @@
 //! ```
 //! Each step takes as many turns as it needs; the connection's next frames wait meanwhile. If the connection ends
 //! before all homes have agreed, the COMMIT is cancelled; after that it is applied in any case. Deliveries of the
-//! connection do not time out during its COMMIT, so the deliveries that were in flight at the check are in flight
-//! when it is applied. `apply.rs` follows the decision; `queue/prepared.rs` is the homes' part.
+//! connection neither time out nor are forgotten during its COMMIT, so the deliveries that were in flight at the check
+//! are in flight when it is applied. `apply.rs` follows the decision; `queue/prepared.rs` is the homes' part.
 
 use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError};

@@ -89,7 +89,7 @@ impl Conn {
         self.output.has_more() || self.pulls.is_some()
     }
 
-    /// Whether a frame that it has sent is about to acknowledge deliveries.
+    /// Whether a frame that it has sent is about to acknowledge deliveries: until it has, none is taken back or forgotten.
     #[must_use]
     pub fn is_acknowledging(&self) -> bool {
         matches!(self.committing, Some(Committing::Deciding(_) | Committing::Applying { has_acks: true }))

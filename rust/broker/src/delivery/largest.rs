@@ -287,9 +287,11 @@ impl Owners<'_> {
     }
 
     /// Drops the older half of the messages in each private queue of a connection whose subscription has such a policy of its
-    /// own. If more are in flight, the older half of these is forgotten.
+    /// own. If more are in flight, the older half of these is forgotten, unless a frame is about to acknowledge some of
+    /// them: a checked COMMIT takes effect as a whole, and an ACK of several turns ends with the delivery that it names.
     fn halve_queues(&mut self, key: ConnKey, is_such: fn(Option<SlowConsumer>) -> bool) {
         let Some(conn) = self.connections.table.get(key) else { return };
+        let may_forget = !conn.is_acknowledging();
         let queues: Vec<(QueueKey, SubscriptionIndex, AckMode)> = conn
             .subscriptions
             .iter()
@@ -303,7 +305,7 @@ impl Owners<'_> {
             if bytes > 0 {
                 self.drop_oldest(queue, key, bytes / 2 + 1);
             }
-            if ack != AckMode::Auto && in_flight > bytes {
+            if may_forget && ack != AckMode::Auto && in_flight > bytes {
                 self.forget_in_flight(key, subscription, in_flight / 2 + 1);
             }
         }

@@ -35,6 +35,8 @@ mod fairness_tests;
 #[cfg(test)]
 mod fan_out_tests;
 #[cfg(test)]
+mod forgetting_tests;
+#[cfg(test)]
 mod initial_replay_tests;
 #[cfg(test)]
 mod interleaving_tests;
