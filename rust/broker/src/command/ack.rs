@@ -142,7 +142,7 @@ impl Owners<'_> {
             _ => numbers(id).map_or(0, |numbers| self.connections.subscription_hasher.hash_one(numbers)),
         };
         let writes = conn.pending_writes.as_ref();
-        if writes.is_some_and(|writes| writes.was_requeued(hash) || writes.has_forgotten) {
+        if writes.is_some_and(|writes| writes.was_requeued(hash) || writes.may_have_forgotten(hash)) {
             return Ok(None);
         }
         let text =
@@ -159,9 +159,11 @@ impl Owners<'_> {
         let writes = self.connections.table.get(key).and_then(|conn| conn.pending_writes.as_ref());
         let name = self.router.subscriptions.get(consumer.key.index as usize).map(|found| &found.id);
         let (Some(writes), Some(name)) = (writes, name) else { return false };
-        let was_requeued = |id_hash| writes.was_requeued(self.connections.hash_by_message(name, id_hash));
-        consumer.unacked.id_hash_of(number).is_some_and(was_requeued)
-            || (writes.has_forgotten && consumer.unacked.is_redelivery(number))
+        let Some(id_hash) = consumer.unacked.id_hash_of(number) else { return false };
+        let hash = self.connections.hash_by_message(name, id_hash);
+        // By chance a first delivery may look like one that was forgotten.
+        writes.was_requeued(hash)
+            || (consumer.unacked.is_redelivery(number) && writes.may_have_forgotten(hash))
     }
 
     /// Settles or requeues a delivery, and in client mode all before it, the oldest first, for half of a turn.

@@ -14,6 +14,35 @@ pub const REQUEUED_MAX: usize = 65_536;
 /// The same while memory is short: nobody else could free what they take.
 const REQUEUED_SHORT: usize = 1024;
 
+/// The bits of [`ForgottenIds`].
+const BITS: usize = 1 << 16;
+
+/// Ids that were forgotten while memory was short, however many, in a constant amount of memory: each sets two bits (a
+/// Bloom filter). It has all of them, and by chance others.
+#[derive(Debug, Default)]
+struct ForgottenIds {
+    words: Vec<u64>,
+}
+
+impl ForgottenIds {
+    /// The words and bits of a hash.
+    fn places(id_hash: u64) -> [(usize, u64); 2] {
+        [id_hash, id_hash >> 16].map(|part| (part as usize % BITS / 64, 1 << (part % 64)))
+    }
+
+    fn add(&mut self, id_hash: u64) {
+        self.words.resize(BITS / 64, 0);
+        for (word, bit) in Self::places(id_hash) {
+            self.words[word] |= bit;
+        }
+    }
+
+    fn may_have(&self, id_hash: u64) -> bool {
+        let is_set = |(word, bit): (usize, u64)| self.words.get(word).is_some_and(|word| word & bit != 0);
+        Self::places(id_hash).into_iter().all(is_set)
+    }
+}
+
 /// Queue messages in the outbox that are not written completely; each belongs to one write marker.
 #[derive(Debug)]
 pub struct PendingWrite {
@@ -47,15 +76,13 @@ pub struct PendingWrites {
     pub unacked: usize,
     /// An ACK or NACK of very many deliveries is being processed.
     pub is_acknowledging: bool,
-    /// Ids were forgotten while memory was short: an unknown one may be theirs.
-    pub has_forgotten: bool,
+    forgotten: ForgottenIds,
     pub(super) requeued: HashSet<u64, crate::door::HashState>,
     pub(super) order: VecDeque<u64>,
 }
 
 impl PendingWrites {
-    /// Remembers the id of a requeued delivery, by its hash, and forgets up to two if they are too many. The ids of a client
-    /// whose ids are forgotten while memory is short are accepted without a check.
+    /// Remembers the id of a requeued delivery, by its hash, and forgets up to two if they are too many.
     pub fn take_back(&mut self, id_hash: u64, is_memory_short: bool) {
         if self.requeued.insert(id_hash) {
             self.order.push_back(id_hash);
@@ -66,7 +93,9 @@ impl PendingWrites {
                 && let Some(oldest) = self.order.pop_front()
             {
                 self.requeued.remove(&oldest);
-                self.has_forgotten |= is_memory_short;
+                if is_memory_short {
+                    self.forgotten.add(oldest);
+                }
             }
         }
         if self.order.capacity() > 4 * self.order.len().max(REQUEUED_SHORT) {
@@ -81,15 +110,25 @@ impl PendingWrites {
         self.requeued.contains(&id_hash)
     }
 
+    /// Whether this id of a requeued delivery may have been forgotten while memory was short.
+    #[must_use]
+    pub fn may_have_forgotten(&self, id_hash: u64) -> bool {
+        self.forgotten.may_have(id_hash)
+    }
+
     /// The memory that it uses, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        32 * self.order.capacity() + size_of::<PendingWrite>() * self.writes.capacity()
+        32 * self.order.capacity()
+            + size_of_val(&*self.forgotten.words)
+            + size_of::<PendingWrite>() * self.writes.capacity()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::hash::BuildHasher as _;
+
     use super::*;
     use crate::collections::keyed::Key;
     use crate::ids::ShardId;
@@ -103,7 +142,7 @@ mod tests {
         assert!(pending.was_requeued(0) && pending.was_requeued(max - 1));
         pending.take_back(max, false);
         assert!(!pending.was_requeued(0) && pending.was_requeued(1) && pending.was_requeued(max));
-        assert!(!pending.has_forgotten, "an unknown id is wrong");
+        assert!(!pending.may_have_forgotten(0), "it is wrong from now on");
         assert!(pending.held_bytes() >= REQUEUED_MAX * size_of::<u64>());
     }
 
@@ -114,9 +153,21 @@ mod tests {
         (0..50_000).for_each(|id| pending.take_back(id, false));
         let before = pending.held_bytes();
         (50_000..110_000).for_each(|id| pending.take_back(id, true));
+        assert!((0..108_000).all(|id| pending.may_have_forgotten(id)));
         assert!(pending.held_bytes() < before / 8, "{before}, then {}", pending.held_bytes());
-        assert!(pending.was_requeued(109_999) && !pending.was_requeued(108_000) && pending.has_forgotten);
+        assert!(pending.was_requeued(109_999) && !pending.was_requeued(108_000));
         assert_eq!((pending.order.len(), pending.requeued.len()), (REQUEUED_SHORT, REQUEUED_SHORT));
+    }
+
+    #[test]
+    fn few_other_ids_count_as_forgotten() {
+        let hasher = crate::door::HashState::default();
+        let hashes = |numbers: std::ops::Range<u64>| numbers.map(|number| hasher.hash_one((7_u32, number)));
+        let mut pending = PendingWrites::default();
+        hashes(0..4000).for_each(|id| pending.take_back(id, true));
+        assert!(hashes(0..4000 - REQUEUED_SHORT as u64).all(|id| pending.may_have_forgotten(id)));
+        let others = hashes(4000..14_000).filter(|id| pending.may_have_forgotten(*id)).count();
+        assert!(others < 300, "{others} of 10,000 others");
     }
 
     #[test]

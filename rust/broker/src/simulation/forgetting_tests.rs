@@ -1,4 +1,4 @@
-//! What is forgotten while memory is short, and what clients acknowledge meanwhile.
+//! What is forgotten while memory is short, and what clients acknowledge meanwhile or later.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -6,11 +6,13 @@ use std::time::Duration;
 use super::SimulatedBroker;
 use super::client::Client;
 use super::near_limit::{LIMIT, fill_up_to, held, publish, small_memory, wait};
-use super::support::{broker, connect, exchange, names_at_home, receipts};
+use super::support::{broker, connect, exchange, messages, names_at_home, receipts};
 use crate::config::Config;
 use crate::connection::conn::Conn;
 use crate::ids::ShardId;
 
+/// More ids of requeued deliveries than are remembered while memory is short.
+const MANY_IDS: usize = 1100;
 const COMMIT: &[u8] = b"COMMIT\ntransaction:t\nreceipt:r\n\n\0";
 
 /// The values of a header of the messages that a client has got.
@@ -147,4 +149,66 @@ fn an_ack_of_several_turns_ends_if_memory_is_short_meanwhile() {
     exchange(&mut broker, &mut client);
     assert_eq!((receipts(&client), unacked(&broker)), (1, 16_000 - covered - 101));
     assert!(!conns(&broker).any(Conn::is_acknowledging), "ack_timeout would wait for ever");
+}
+
+/// A client of STOMP 1.1 that has got so many messages of the queue `old`.
+fn old_client(broker: &mut SimulatedBroker, publisher: &mut Client) -> Client {
+    let mut client = Client::new(broker.connect(0).expect("sockets"));
+    client.send(b"CONNECT\naccept-version:1.1\nhost:h\n\n\0");
+    client.send(b"SUBSCRIBE\nid:old\nack:client\nprefetch-count:5000\ndestination:/queue/old\n\n\0");
+    for _ in 0..MANY_IDS / 100 {
+        publisher.send(b"SEND\ndestination:/queue/old\n\nx\0".repeat(100).as_slice());
+        exchange(broker, publisher);
+        exchange(broker, &mut client);
+    }
+    assert_eq!(unacked(broker), MANY_IDS);
+    client
+}
+
+fn ack_in_1_1(broker: &mut SimulatedBroker, client: &mut Client, subscription: &str, id: &str) {
+    client.send(format!("ACK\nsubscription:{subscription}\nmessage-id:{id}\nreceipt:r\n\n\0").as_bytes());
+    exchange(broker, client);
+    assert_eq!(receipts(client), 1);
+}
+
+#[test]
+fn an_ack_in_1_1_covers_what_others_had_before_although_ids_of_another_subscription_are_forgotten() {
+    let mut broker = broker(small_memory());
+    let [mut first, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
+    let mut client = old_client(&mut broker, &mut publisher);
+    let added = fill(&broker, 85);
+    broker.run_until_idle();
+    client.send(b"UNSUBSCRIBE\nid:old\n\n\0");
+    exchange(&mut broker, &mut client);
+    free(&broker, added);
+    first.send(b"SUBSCRIBE\nid:0\nack:client\ndestination:/queue/q\n\n\0");
+    exchange(&mut broker, &mut first);
+    publisher.send(b"SEND\ndestination:/queue/q\n\njob\0".repeat(10).as_slice());
+    exchange(&mut broker, &mut publisher);
+    exchange(&mut broker, &mut first);
+    assert_eq!(messages(&first), 10);
+    client.send(b"SUBSCRIBE\nid:new\nack:client\ndestination:/queue/q\n\n\0");
+    exchange(&mut broker, &mut client);
+    first.send(b"DISCONNECT\n\n\0");
+    exchange(&mut broker, &mut first);
+    exchange(&mut broker, &mut client);
+    assert_eq!(unacked(&broker), 10);
+    let last = values(&client, "message-id:").pop().expect("it has some");
+    ack_in_1_1(&mut broker, &mut client, "new", &last);
+    assert_eq!(unacked(&broker), 0);
+}
+
+#[test]
+fn a_late_ack_in_1_1_covers_only_its_message_although_its_id_is_forgotten() {
+    let mut broker =
+        broker(Config { ack_timeout_ms: 1000, redelivery_delay: Duration::ZERO, ..small_memory() });
+    let mut publisher = connect(&mut broker, 0);
+    let mut client = old_client(&mut broker, &mut publisher);
+    fill_up_to(&broker, 85);
+    broker.advance_ms(1500);
+    exchange(&mut broker, &mut client);
+    assert_eq!((messages(&client), unacked(&broker)), (2 * MANY_IDS, MANY_IDS), "all of them come again");
+    let id = values(&client, "message-id:").swap_remove(MANY_IDS + 10);
+    ack_in_1_1(&mut broker, &mut client, "old", &id);
+    assert_eq!(unacked(&broker), MANY_IDS - 1);
 }
