@@ -350,20 +350,22 @@ impl Connections {
         self.table.iter().filter(|(_, conn)| conn.life.is_open() && conn.kept_bytes() > 0)
     }
 
-    /// The connections with the most input that together exceed `excess`.
+    /// The connections with the most input that together exceed `excess`; those with a complete frame come last.
     fn largest_of(&self, mut excess: i64, may: impl Fn(ConnKey, &Conn) -> bool) -> Vec<(ConnKey, usize)> {
         if excess <= 0 {
             return Vec::new();
         }
         let all = self.keeping().filter(|(key, conn)| may(*key, conn));
-        let mut chosen: Vec<(ConnKey, usize)> = all.map(|(key, conn)| (key, conn.kept_bytes())).collect();
-        chosen.sort_unstable_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        let chosen = all.map(|(key, conn)| (!conn.input.arrival.is_on(), key, conn.kept_bytes()));
+        let mut chosen: Vec<(bool, ConnKey, usize)> = chosen.collect();
+        chosen.sort_unstable_by_key(|(is_complete, _, bytes)| (*is_complete, std::cmp::Reverse(*bytes)));
+        let chosen = chosen.into_iter().map(|(_, key, bytes)| (key, bytes));
         let is_needed = |(_, bytes): &(ConnKey, usize)| {
             let needed = excess > 0;
             excess -= *bytes as i64;
             needed
         };
-        chosen.into_iter().take_while(is_needed).collect()
+        chosen.take_while(is_needed).collect()
     }
 }
 
