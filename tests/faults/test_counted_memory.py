@@ -11,7 +11,7 @@ from itertools import islice
 
 import pytest
 
-from tests.support import frames
+from tests.support import acks, frames
 from tests.support.clients import StartBroker
 from tests.support.diagnostics import answer
 from tests.support.probes import memory_kib
@@ -88,6 +88,20 @@ def many_subscriptions_with_acknowledgements(broker: BrokerProcess) -> list[Wire
     return wires
 
 
+def names_of_open_transactions(broker: BrokerProcess) -> list[Wire]:
+    names = (frames.begin(long_name("", at)) for at in range(5_000))
+    return [push(connected(broker), names)]
+
+
+def acknowledgements_in_a_transaction(broker: BrokerProcess) -> list[Wire]:
+    wire = connected(broker)
+    wire.send(frames.subscribe("/queue/jobs", "s", ack="client-individual"), frames.send("/queue/jobs", "x"))
+    delivery = wire.expect_message()
+    wire.send(frames.begin("t"))
+    frame = acks.ack(wire, delivery, transaction="t")
+    return [push(wire, (frame for _ in range(1_000_000)))]
+
+
 def names_without_subscribers(broker: BrokerProcess) -> list[Wire]:
     return [push(connected(broker), (frames.send(long_name("/topic/", at)) for at in range(30_000)))]
 
@@ -149,6 +163,8 @@ WAYS: list[Callable[[BrokerProcess], list[Wire]]] = [
     many_short_subscriptions,
     many_subscriptions_with_acknowledgements,
     names_without_subscribers,
+    names_of_open_transactions,
+    acknowledgements_in_a_transaction,
     consumers_of_many_queues,
     patterns_of_many_queues,
     temporary_queues_with_long_names,
@@ -219,7 +235,7 @@ def check(broker: BrokerProcess, fill: Callable[[BrokerProcess], list[Wire]], sl
 def test_counted_memory_follows_resident_memory(
     start_broker: StartBroker, fill: Callable[[BrokerProcess], list[Wire]]
 ) -> None:
-    broker = start_broker(memory_limit="2GiB")
+    broker = start_broker(memory_limit="2GiB", max_transactions=5_000, max_transaction_size="1GiB")
     counted_before = check(broker, fill)
     eventually(lambda: held_bytes(broker) - counted_before < SLACK * 3, "nothing is held for clients that have gone")
 

@@ -146,3 +146,5 @@ mod store_tests;
 mod subscribe_tests;
 #[cfg(test)]
 mod temporary_tests;
+#[cfg(test)]
+mod transaction_tests;

@@ -125,13 +125,13 @@ impl Conn {
         self.output.written_ms.max(self.socket.taken_ms())
     }
 
-    /// Memory of unconsumed input, of frames that wait for COMMIT, and of pending answers.
+    /// Memory of unconsumed input, of open transactions and a COMMIT, and of pending answers.
     #[must_use]
     pub fn input_bytes(&self) -> usize {
         let pending_writes =
             self.pending_writes.as_ref().map_or(0, |pending_writes| pending_writes.held_bytes());
         let commit = match &self.committing {
-            Some(Committing::Deciding(commit)) => commit.plan.held_bytes(),
+            Some(Committing::Deciding(commit)) => commit.held_bytes(),
             _ => 0,
         };
         self.kept_bytes()

@@ -379,3 +379,28 @@ fn an_expired_value_of_a_commit_is_counted_once_and_removes_the_old_one() {
     let expired = broker.threads[0].shard.turn.counters.expired;
     assert_eq!((expired, broker.shared.retained.get()), (1, 0));
 }
+
+#[test]
+fn the_names_of_open_transactions_are_held_until_these_end() {
+    let mut broker = broker(Config { writers: 1, ..Config::default() });
+    let [mut client, mut leaving] = [0; 2].map(|shard| connect(&mut broker, shard));
+    let before = broker.snapshot().held_bytes;
+    let name = |at: usize| format!("{at}{}", "n".repeat(9000));
+    for at in 0..20 {
+        for client in [&mut client, &mut leaving] {
+            client.send(format!("BEGIN\ntransaction:{}\n\n\0", name(at)).as_bytes());
+            exchange(&mut broker, client);
+        }
+    }
+    let held = broker.snapshot().held_bytes - before;
+    assert!((40 * 9000..40 * 9500).contains(&held), "{held}");
+    for at in 0..20 {
+        let end = if at % 2 == 0 { "COMMIT" } else { "ABORT" };
+        client.send(format!("{end}\ntransaction:{}\n\n\0", name(at)).as_bytes());
+        exchange(&mut broker, &mut client);
+    }
+    leaving.send(b"DISCONNECT\n\n\0");
+    exchange(&mut broker, &mut leaving);
+    let held = broker.snapshot().held_bytes - before;
+    assert!(held < 10_000, "{held}");
+}

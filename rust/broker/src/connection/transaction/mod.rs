@@ -66,6 +66,14 @@ pub struct Commit {
     pub refusal: Option<ProtocolError>,
 }
 
+impl Commit {
+    /// Bytes of its operations and their places; the messages are counted separately.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        bytes_of(&self.operations) + self.plan.held_bytes()
+    }
+}
+
 /// The state of a connection's COMMIT.
 #[derive(Debug)]
 pub enum Committing {
@@ -149,6 +157,9 @@ impl Transactions {
         }
         let ended = self.open.remove(at);
         self.bytes -= ended.bytes;
+        if self.open.len() < self.open.capacity() / 4 {
+            self.open.shrink_to(2 * self.open.len()); // unused capacity counts as held
+        }
         Ok(ended.operations)
     }
 
@@ -165,8 +176,14 @@ impl Transactions {
     /// Bytes of all transactions; the messages are counted separately.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.open.iter().map(|open| open.operations.capacity() * size_of::<Operation>()).sum()
+        let each = |open: &Open| open.id.len() + bytes_of(&open.operations);
+        self.open.capacity() * size_of::<Open>() + self.open.iter().map(each).sum::<usize>()
     }
+}
+
+/// The memory of operations without their messages.
+fn bytes_of(operations: &PagedDeque<Operation>) -> usize {
+    operations.capacity() * size_of::<Operation>()
 }
 
 /// The error for a transaction that is not open.
@@ -207,8 +224,22 @@ mod tests {
         for count in 1..=64 * page + 1 {
             transactions.add(b"a", send(b""), usize::MAX).expect("within the limit");
             let room = transactions.held_bytes() / size_of::<Operation>();
-            assert!(count <= page || room <= count + page, "{room} for {count}");
+            assert!(count <= page || room <= count + page + 4, "{room} for {count}");
         }
+    }
+
+    #[test]
+    fn names_of_transactions_are_held_until_these_end() {
+        let mut transactions = Transactions::default();
+        let names = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|at| [at; 1000]);
+        for (at, name) in names.iter().enumerate() {
+            transactions.begin(name, 100).expect("within the limit");
+            let texts = 1000 * (at + 1);
+            let held = transactions.held_bytes();
+            assert!((texts..texts + 2 * 9 * size_of::<Open>()).contains(&held), "{held} for {texts}");
+        }
+        names.iter().for_each(|name| drop(transactions.end(name).expect("it is open")));
+        assert_eq!(transactions.held_bytes(), 0);
     }
 
     #[test]
