@@ -193,7 +193,7 @@ def test_the_first_of_several_answers_to_one_delivery_counts(
 
 
 def test_acks_count_against_the_size_of_transactions(client: Clients, shared_broker: StartBroker, queue: str) -> None:
-    broker = shared_broker(max_transaction_size=64 * 3)
+    broker = shared_broker(max_transaction_size=88 * 3)
     wire, other = client(to=broker), client(to=broker)
     fill(other, queue, *"1234")
     wire.send(frames.subscribe(queue, "s", ack=INDIVIDUAL), frames.begin("t"))

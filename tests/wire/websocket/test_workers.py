@@ -24,7 +24,7 @@ MODES = ["client", "client-individual"]
 @pytest.fixture
 def tight(shared_broker: StartBroker) -> BrokerProcess:
     """A broker with small limits."""
-    return shared_broker(max_queue_length=1, max_transactions=1, max_transaction_size=100, max_retained=1)
+    return shared_broker(max_queue_length=1, max_transactions=1, max_transaction_size=300, max_retained=1)
 
 
 # -- errors --------------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ ERRORS: dict[str, tuple[list[bytes], str, int]] = {
         1013,
     ),
     "too many transactions": ([BEGIN, frames.begin("u")], "E-TX-COUNT", 1008),
-    "a transaction too large": ([BEGIN, SEND("QUEUE", "x" * 101, transaction="t")], "E-TX-COUNT", 1008),
+    "a transaction too large": ([BEGIN, SEND("QUEUE", "x" * 301, transaction="t")], "E-TX-COUNT", 1008),
     "a transaction open twice": ([BEGIN, BEGIN], "E-TX-OPEN", 1002),
     "an unknown transaction": ([frames.commit("t")], "E-TX-UNKNOWN", 1002),
     "an unknown delivery": ([frames.ack(id="x")], "E-ACK-UNKNOWN", 1002),

@@ -78,7 +78,7 @@ impl Owners<'_> {
     /// later deliveries have higher numbers.
     ///
     /// # Errors
-    /// `E-ACK-UNKNOWN`; `E-TX-UNKNOWN`, `E-TX-COUNT`.
+    /// `E-ACK-UNKNOWN`; `E-TX-UNKNOWN`, `E-TX-COUNT`, `E-MEMORY`.
     pub(super) fn ack(
         &mut self,
         key: ConnKey,
@@ -93,7 +93,8 @@ impl Owners<'_> {
             // ACK of a requeued delivery has no effect, but its transaction must be open.
             self.require_transaction(key, transaction)?;
             if let Some((subscription, number)) = found {
-                self.keep_for_commit(key, transaction, Operation::Ack { subscription, number, verdict })?;
+                let ack = Operation::Ack { subscription, number, verdict };
+                self.keep_ack_for_commit(key, transaction, ack)?;
             }
         } else if let Some((subscription, number)) = found {
             let is_continued = self.is_acknowledging(key);

@@ -1,8 +1,8 @@
-//! Transactions while memory is short.
+//! BEGIN, and ACKs that wait for COMMIT, while memory is short.
 
 use std::sync::atomic::Ordering;
 
-use super::fixture::{Fixture, fixture, header};
+use super::fixture::{Fixture, RECEIPT, bodies, fixture, header};
 use crate::connection::pausing::Pause;
 use crate::connection::transaction::Operation;
 use crate::delivery::fixture::OWN;
@@ -45,6 +45,90 @@ fn repeat(fixture: &mut Fixture, key: ConnKey, most: usize, frame: impl Fn(usize
         }
     }
     most
+}
+
+#[test]
+fn while_memory_is_short_the_acks_of_a_transaction_take_a_portion_at_most() {
+    for command in ["ACK", "NACK"] {
+        let mut fixture = fixture();
+        let (key, queue, ids) = consumer(&mut fixture, 1);
+        let ack = |_| format!("{command}\nid:{}\ntransaction:t\n\n", ids[0]);
+        fixture.send(key, "BEGIN\ntransaction:t\n\n");
+        hold(&mut fixture, 79);
+        let portion = fixture.connections.unfinished.portion();
+        let fitting = portion / size_of::<Operation>();
+        assert_eq!(repeat(&mut fixture, key, fitting / 4, ack), fitting / 4);
+        hold(&mut fixture, 81);
+        let more = repeat(&mut fixture, key, fitting, ack);
+        assert!((fitting / 4..fitting).contains(&(fitting / 4 + more)), "{more} more, {fitting} fit");
+        assert_eq!(fixture.error_to(key), "E-MEMORY");
+        hold(&mut fixture, 0);
+        let other = fixture.client();
+        fixture.send(other, &format!("SUBSCRIBE\nid:s\ndestination:{queue}\n\n"));
+        let sent = fixture.sent_to(other);
+        assert_eq!(bodies(&sent), ["0"], "it is requeued");
+    }
+}
+
+#[test]
+fn a_large_transaction_may_grow_while_memory_is_not_short() {
+    let mut fixture = fixture();
+    let (key, _, ids) = consumer(&mut fixture, 1);
+    fixture.send(key, "BEGIN\ntransaction:t\n\n");
+    hold(&mut fixture, 50);
+    assert_eq!(repeat(&mut fixture, key, 2000, |_| format!("ACK\nid:{}\ntransaction:t\n\n", ids[0])), 2000);
+}
+
+#[test]
+fn transactions_of_other_connections_count_within_the_turn() {
+    let mut fixture = fixture();
+    let (key, _, ids) = consumer(&mut fixture, 1);
+    fixture.send(key, "BEGIN\ntransaction:t\n\n");
+    hold(&mut fixture, 79);
+    let ack = |_| format!("ACK\nid:{}\ntransaction:t\n\n", ids[0]);
+    assert_eq!(repeat(&mut fixture, key, 1000, ack), 1000);
+    fixture.connections.input_bytes += usize::try_from(fixture.turn.memory_limit() / 50).expect("it fits");
+    assert_eq!(repeat(&mut fixture, key, 1, ack), 0);
+    assert_eq!(fixture.error_to(key), "E-MEMORY");
+}
+
+#[test]
+fn a_small_transaction_is_committed_whatever_memory_is_held() {
+    let mut fixture = fixture();
+    let (key, _, ids) = consumer(&mut fixture, 5);
+    hold(&mut fixture, 110);
+    fixture.send(key, "BEGIN\ntransaction:t\n\n");
+    for id in ids {
+        fixture.send(key, &format!("ACK\nid:{id}\ntransaction:t\n\n"));
+    }
+    fixture.send(key, "COMMIT\ntransaction:t\nreceipt:r\n\n");
+    assert_eq!((fixture.sent_to(key).as_str(), fixture.turn.counters.acked), (RECEIPT, 5));
+}
+
+#[test]
+fn while_memory_is_full_a_transaction_takes_little() {
+    let mut fixture = fixture();
+    let (key, _, ids) = consumer(&mut fixture, 1);
+    hold(&mut fixture, 100);
+    fixture.send(key, "BEGIN\ntransaction:t\n\n");
+    let accepted = repeat(&mut fixture, key, 20, |_| format!("ACK\nid:{}\ntransaction:t\n\n", ids[0]));
+    assert!((5..20).contains(&accepted), "{accepted}");
+    assert_eq!(fixture.error_to(key), "E-MEMORY");
+    let other = fixture.client();
+    fixture.send(other, &format!("BEGIN\ntransaction:{}\n\n", "n".repeat(3000)));
+    assert_eq!(fixture.error_to(other), "E-MEMORY");
+}
+
+#[test]
+fn while_memory_is_short_the_names_of_transactions_take_a_portion_at_most() {
+    let mut fixture = fixture();
+    let key = fixture.client();
+    hold(&mut fixture, 81);
+    let portion = fixture.connections.unfinished.portion();
+    let begin = |at| format!("BEGIN\ntransaction:{at}{}\n\n", "n".repeat(5000));
+    let accepted = repeat(&mut fixture, key, 50, begin);
+    assert!((portion / 2..portion).contains(&(5000 * accepted)), "{accepted}");
+    assert_eq!(fixture.error_to(key), "E-MEMORY");
 }
 
 #[test]

@@ -125,7 +125,7 @@ impl Unfinished {
     }
 
     /// The amount that each connection may keep when there is too much.
-    pub(super) fn portion(&self) -> usize {
+    pub(crate) fn portion(&self) -> usize {
         self.portion as usize
     }
 

@@ -32,13 +32,20 @@ impl MemoryGauge {
     pub fn compare(&mut self, held: i64, limit: i64, is_short: &AtomicBool) {
         #[cfg(simulated)]
         self.most_seen.set(held);
-        let was_short = is_short.load(Ordering::Relaxed);
-        self.is_short = held >= limit / 10 * if was_short { 7 } else { 8 };
-        if self.is_short != was_short {
-            is_short.store(self.is_short, Ordering::Relaxed);
+        self.is_short = is_short.load(Ordering::Relaxed);
+        let is_now = self.is_short_at(held, limit);
+        if is_now != self.is_short {
+            is_short.store(is_now, Ordering::Relaxed);
+            self.is_short = is_now;
         }
         self.is_paging = held >= limit / 10 * 6;
         self.is_half_used = held >= limit / 2;
+    }
+
+    /// Whether memory is short if this much is held: it may have grown since the turn began.
+    #[must_use]
+    pub fn is_short_at(&self, held: i64, limit: i64) -> bool {
+        held >= limit / 10 * if self.is_short { 7 } else { 8 }
     }
 
     /// Notes that a large message has no room now.

@@ -15,9 +15,6 @@ use crate::message::OwnedMessage;
 use crate::message::options::{Retain, Verdict};
 use crate::queue::mail::Places;
 
-/// The size that `max_transaction_size` counts for an ACK or NACK.
-const ACK_BYTES: usize = 64;
-
 /// One frame of a transaction.
 #[derive(Debug)]
 pub enum Operation {
@@ -35,11 +32,13 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// The memory that it takes, as `max_transaction_size` counts it.
     pub(super) fn bytes(&self) -> usize {
-        match self {
+        let message = match self {
             Operation::Send(message, _) => message.size(),
-            Operation::Ack { .. } => ACK_BYTES,
-        }
+            Operation::Ack { .. } => 0,
+        };
+        size_of::<Operation>() + message
     }
 }
 
@@ -228,6 +227,18 @@ mod tests {
         }
     }
 
+    /// docs/protocol.md has this size.
+    #[test]
+    fn an_operation_counts_what_it_takes() {
+        let ack = Operation::Ack {
+            subscription: SubscriptionKey { index: 0, generation: 0 },
+            number: 1,
+            verdict: Verdict::Accepted,
+        };
+        assert_eq!((size_of::<Operation>(), ack.bytes()), (88, 88));
+        assert_eq!(send(b"12345678").bytes(), 88 + b"/t12345678".len());
+    }
+
     #[test]
     fn names_of_transactions_are_held_until_these_end() {
         let mut transactions = Transactions::default();
@@ -249,13 +260,14 @@ mod tests {
         assert_eq!(transactions.begin(b"a", 2).expect_err("twice").code, Code::TransactionOpen);
         transactions.begin(b"b", 2).expect("the second");
         assert_eq!(transactions.begin(b"c", 2).expect_err("over the limit").code, Code::TransactionCount);
-        transactions.add(b"a", send(b"12345678"), 12).expect("within the limit");
-        let over = transactions.add(b"b", send(b"1"), 12).expect_err("over");
+        let bytes_max = send(b"12345678").bytes();
+        transactions.add(b"a", send(b"12345678"), bytes_max).expect("within the limit");
+        let over = transactions.add(b"b", send(b"1"), bytes_max).expect_err("over");
         assert_eq!(over.code, Code::TransactionCount);
         assert!(transactions.is_open(b"a") && !transactions.is_open(b"c"));
         assert_eq!(transactions.end(b"a").expect("open").len(), 1);
         assert_eq!(transactions.end(b"a").expect_err("ended").code, Code::TransactionUnknown);
-        transactions.add(b"b", send(b"12345678"), 12).expect("the space is free again");
+        transactions.add(b"b", send(b"12345678"), bytes_max).expect("the space is free again");
         transactions.begin(b"a", 2).expect("an id may be used again");
     }
 }
