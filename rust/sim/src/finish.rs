@@ -154,10 +154,10 @@ impl World {
         self.act_as(at, &mut SmallRng::seed_from_u64(self.step), |actor| actor.settle())
     }
 
-    /// New clients consume what is left in the queues. One takes one of them, because memory may be short: then it may be
-    /// refused, and succeeds when others are empty.
+    /// New clients consume what is left in the queues. One takes one of them: whatever memory is held, the first consumer of
+    /// a connection begins if its queue exists.
     ///
-    /// Returns false if all were refused: a broker whose memory is full to the last bytes lets nobody subscribe.
+    /// Returns false if the clients ended for other reasons.
     fn drain_queues(&mut self) -> Result<bool, Violation> {
         for _ in 0..ATTEMPTS_MAX {
             let mut queues = self.broker.snapshot().queues;
@@ -170,8 +170,14 @@ impl World {
                 return Ok(true);
             };
             self.drain_some(vec![queue.clone()])?;
-            if self.clients.last().is_some_and(|client| client.phase == Phase::Open) {
+            let Some(client) = self.clients.last() else { continue };
+            if client.phase == Phase::Open {
                 self.drained.insert(queue);
+            } else if let Some(("E-MEMORY", text)) = client.complaint()
+                && self.broker.snapshot().queues.contains(&queue)
+            {
+                let text = format!("the only consumer of {queue} was refused: {text}");
+                return Err(Violation { checker: "liveness", text });
             }
         }
         Ok(false)

@@ -69,13 +69,23 @@ impl Owners<'_> {
         match (feed, source) {
             (Feed::One(home), source) => {
                 let offender = crate::connection::answering::describe(wanted.frame);
-                let attach = Attach { subscriber, source, credit, requester: to.requester(), offender };
+                let requester = to.requester();
+                let unless_exists = wanted.unless_exists.cloned();
+                let attach = Attach { subscriber, source, credit, requester, offender, unless_exists };
                 self.notes.tell(home, HomeNote::Attach(Box::new(attach)));
             }
             (Feed::All, Source::Pattern(pattern)) => self.notes.tell_everyone(|| {
                 let (source, offender) = (Source::Pattern(pattern.clone()), Offender::default()); // a pattern is not refused
                 let requester = to.requester();
-                HomeNote::Attach(Box::new(Attach { subscriber, source, credit, requester, offender }))
+                let unless_exists = None;
+                HomeNote::Attach(Box::new(Attach {
+                    subscriber,
+                    source,
+                    credit,
+                    requester,
+                    offender,
+                    unless_exists,
+                }))
             }),
             (Feed::All, _) => {}
         }

@@ -227,7 +227,8 @@ impl Owners<'_> {
             Request::Send { .. } | Request::Ack { .. } | Request::Diagnose { .. } => {} // handled by the caller
             Request::Subscribe { id, destination, ack } => {
                 let destination = self.router.translate(&destination)?.into_owned();
-                let wanted = subscribe::Wanted { frame, id: id.as_deref(), destination: &destination, ack };
+                let (id, destination) = (id.as_deref(), &*destination);
+                let wanted = subscribe::Wanted { frame, id, destination, ack, unless_exists: None };
                 self.subscribe(key, &wanted, receipt)?;
             }
             Request::Unsubscribe { id, destination } => {

@@ -4,7 +4,9 @@ use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
 
 use super::Owners;
+use crate::destination::Kind;
 use crate::door::sync::Ordering;
+use crate::ids::ConnKey;
 
 /// The minimum memory of a subscription, without its texts.
 const SUBSCRIPTION_BYTES: usize = 1024;
@@ -40,6 +42,22 @@ impl Owners<'_> {
         // Input that waits is freed when there is room again, and has a limit of its own.
         let input = self.turn.totals.unfinished.load(Ordering::Relaxed);
         self.require_memory_up_to(limit, name, id, self.turn.held_bytes() - input)
+    }
+
+    /// Whether a subscription may begin whatever memory is held, if its queue exists: messages in the queue may be what
+    /// fills the memory, and only consumers free them. Each connection has one, and it is small.
+    pub(crate) fn may_empty_queue(
+        &self,
+        key: ConnKey,
+        name: &[u8],
+        id: &[u8],
+    ) -> Result<bool, ProtocolError> {
+        let is_first = self.connections.table.get(key).is_some_and(|conn| conn.subscriptions.is_empty());
+        let is_small = wanted_bytes(name, id) <= LATE_SUBSCRIPTION_BYTES;
+        Ok(is_first
+            && is_small
+            && self.router.kind(name) == Kind::Queue
+            && self.router.parse(name)?.is_none())
     }
 
     /// Refuses a name that would raise usage above 90 % of `memory_limit`: only its client can remove it, so waiting

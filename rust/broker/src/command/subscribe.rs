@@ -34,6 +34,8 @@ pub(super) struct Wanted<'a> {
     pub id: Option<&'a [u8]>,
     pub destination: &'a [u8],
     pub ack: AckMode,
+    /// The refusal if the queue does not exist, because memory is full.
+    pub unless_exists: Option<&'a ProtocolError>,
 }
 
 impl<'a> Wanted<'a> {
@@ -58,7 +60,13 @@ impl Owners<'_> {
             self.leave_answers(key, wanted.destination);
         }
         self.check_subscription(key, wanted.name())?;
-        self.require_memory_for_subscription(wanted.destination, wanted.name())?;
+        let refusal = self.require_memory_for_subscription(wanted.destination, wanted.name()).err();
+        if let Some(refusal) = &refusal
+            && !self.may_empty_queue(key, wanted.destination, wanted.name())?
+        {
+            return Err(refusal.clone());
+        }
+        let wanted = &Wanted { unless_exists: refusal.as_ref(), ..*wanted };
         let destination = self.name_to_subscribe_to(key, wanted.destination)?;
         if kind.is_reserved() {
             self.require_local(key)?;

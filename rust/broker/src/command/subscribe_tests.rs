@@ -5,6 +5,8 @@ mod unsubscribe_tests;
 
 use std::time::Duration;
 
+use stompica_proto::error::Code;
+
 use super::fixture::{Fixture, RECEIPT, bodies, config, fixture, header, refused_frame, with_clients};
 use crate::config::{SlowConsumer, Wildcards};
 use crate::connection::flow::Flow;
@@ -296,4 +298,28 @@ fn while_memory_is_short_only_small_subscriptions_begin() {
     assert_eq!(refused(&mut fixture, &format!("id:0\ndestination:/topic/{long}\n")), "E-MEMORY");
     hold(&mut fixture, limit);
     assert_eq!(refused(&mut fixture, "id:0\ndestination:/topic/a\n"), "E-MEMORY");
+}
+
+#[test]
+fn the_first_consumer_of_a_queue_that_exists_begins_whatever_memory_is_held() {
+    let (mut fixture, [key, second, publisher]) = with_clients(|_| ());
+    let (own, new) = (fixture.name_at(OWN, "/queue/old"), fixture.name_at(OWN, "/queue/new"));
+    let other = fixture.name_at(OTHER, "/queue/");
+    send(&mut fixture, publisher, &own, "kept");
+    fixture.send(second, "SUBSCRIBE\nid:0\ndestination:/topic/a\n\n");
+    fixture.fill_memory(true);
+    fixture.send(key, &format!("SUBSCRIBE\nid:0\ndestination:{own}\nack:client\nreceipt:r\n\n"));
+    let sent = fixture.sent_to(key);
+    assert!(sent.contains("RECEIPT\n") && sent.ends_with("\n\nkept\0"), "{sent:?}");
+    fixture.notes_to_other();
+    let key = fixture.client();
+    fixture.send(key, &format!("SUBSCRIBE\nid:0\ndestination:{other}\n\n"));
+    let refusal = attach(&mut fixture).unless_exists.map(|refusal| refusal.code);
+    assert_eq!(refusal, Some(Code::Memory), "its home decides");
+    fixture.send(second, &format!("SUBSCRIBE\nid:1\ndestination:{own}\n\n"));
+    assert_eq!(fixture.error_to(second), "E-MEMORY", "it is not its first subscription");
+    for destination in [&new, "/queue/>", "/topic/a"] {
+        let headers = format!("id:0\ndestination:{destination}\n");
+        assert_eq!(refused(&mut fixture, &headers), "E-MEMORY", "{destination}");
+    }
 }

@@ -33,8 +33,8 @@ enum Attached {
 impl Owners<'_> {
     /// Attaches a subscription to its source, and answers it.
     pub(super) fn attach(&mut self, attach: Attach) {
-        let Attach { subscriber, source, credit, requester, offender } = attach;
-        match self.attach_to(source, subscriber, credit, requester.to()) {
+        let Attach { subscriber, source, credit, requester, offender, unless_exists } = attach;
+        match self.attach_to(source, subscriber, credit, requester.to(), unless_exists) {
             Ok(Attached::Now) => self.answer(requester, Ok(())),
             Ok(Attached::Behind(name)) => self.revive(&name, subscriber, requester),
             Ok(Attached::Later(queue)) => match self.queues.bindings.get_mut(&queue) {
@@ -46,13 +46,14 @@ impl Owners<'_> {
     }
 
     /// # Errors
-    /// `E-DEST-COUNT`; for durable subscriptions `E-DURABLE-IN-USE`, `E-DURABLE-OTHER`, `E-DEST-INVALID`.
+    /// `E-DEST-COUNT`, `E-MEMORY`; for durable subscriptions `E-DURABLE-IN-USE`, `E-DURABLE-OTHER`, `E-DEST-INVALID`.
     fn attach_to(
         &mut self,
         source: Source,
         subscriber: Subscriber,
         credit: Credit,
         to: AnswerTo,
+        unless_exists: Option<ProtocolError>,
     ) -> Result<Attached, ProtocolError> {
         let mut attached = Attached::Now;
         match source {
@@ -61,7 +62,10 @@ impl Owners<'_> {
                     Some(queue) => queue,
                     // Only its owner creates it, and it is removed with its owner.
                     None if kind == QueueKind::Temporary => return Ok(Attached::Now),
-                    None => self.create_queue(&name, kind)?,
+                    None => match unless_exists {
+                        Some(refusal) => return Err(refusal),
+                        None => self.create_queue(&name, kind)?,
+                    },
                 };
                 self.queues.home.attach(queue, subscriber, credit);
                 if kind == QueueKind::Worker {

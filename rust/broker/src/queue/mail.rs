@@ -48,6 +48,8 @@ pub struct Attach {
     pub requester: Requester,
     /// The SUBSCRIBE frame, for an ERROR.
     pub offender: Offender,
+    /// The refusal if the queue does not exist, because memory is full.
+    pub unless_exists: Option<ProtocolError>,
 }
 
 /// Messages of a transaction for which a home reserves room.

@@ -66,8 +66,14 @@ fn many_stale_messages_for_a_consumer_are_delivered_as_a_job() {
     }
     let credit = Credit { messages: 1000, bytes: 1 << 20 };
     let (source, requester) = (worker(b"#w"), frame(1));
-    let attach =
-        Attach { subscriber: subscriber(OWN, 0), source, credit, requester, offender: Offender::default() };
+    let attach = Attach {
+        subscriber: subscriber(OWN, 0),
+        source,
+        credit,
+        requester,
+        offender: Offender::default(),
+        unless_exists: None,
+    };
     world.tell(HomeNote::Attach(Box::new(attach)));
     let first = world.local();
     assert!(first.len() < 100 && first.iter().all(|note| note == "deliver x"), "{first:?}");

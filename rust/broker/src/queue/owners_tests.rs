@@ -8,7 +8,9 @@ mod transaction_tests;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use stompica_proto::ProtocolError;
 use stompica_proto::encode::{Message, Offender};
+use stompica_proto::error::Code;
 
 use super::allowance::Allowance;
 use super::home::Home;
@@ -89,7 +91,18 @@ impl World {
     }
 
     fn attach(&mut self, subscriber: Subscriber, source: Source, requester: Requester) {
-        let attach = Attach { subscriber, source, credit: CREDIT, requester, offender: Offender::default() };
+        self.attach_unless(subscriber, source, requester, None);
+    }
+
+    fn attach_unless(
+        &mut self,
+        subscriber: Subscriber,
+        source: Source,
+        requester: Requester,
+        unless_exists: Option<ProtocolError>,
+    ) {
+        let offender = Offender::default();
+        let attach = Attach { subscriber, source, credit: CREDIT, requester, offender, unless_exists };
         self.tell(HomeNote::Attach(Box::new(attach)));
     }
 }
@@ -209,6 +222,18 @@ fn one_queue_more_than_max_destinations_is_refused() {
 }
 
 #[test]
+fn while_memory_is_full_a_consumer_does_not_create_its_queue() {
+    let mut world = World::new(1, Config::default());
+    world.tell(HomeNote::Enqueue(message("/queue/a", "x"), None));
+    for (token, name) in [(1, b"/queue/a"), (2, b"/queue/b")] {
+        let refusal = ProtocolError::new(Code::Memory, "memory is full");
+        world.attach_unless(subscriber(OWN, token), queue(name), frame(token.into()), Some(refusal));
+    }
+    assert_eq!(world.local(), ["applied 1", "refused 2 E-MEMORY"]);
+    assert_eq!((world.queues.home.named(), world.find(b"/queue/b")), (1, None));
+}
+
+#[test]
 fn a_consumer_does_not_recreate_a_removed_temporary_queue() {
     let mut world = World::new(1, Config::default());
     let name = Source::Queue((*b"/temp-queue/secret/t").into(), QueueKind::Temporary);
@@ -269,6 +294,7 @@ fn a_portion_of_a_long_queue_is_dispatched_at_once() {
         credit,
         requester: frame(1),
         offender,
+        unless_exists: None,
     })));
     (0..200).for_each(|_| world.tell(HomeNote::Enqueue(message("/queue/a", "x"), None)));
     let queue = world.find(b"/queue/a").expect("a queue");
@@ -411,8 +437,14 @@ fn a_queue_can_have_another_order_than_arrival() {
     world.queues.home.pick_by(found, Priority);
     let (source, requester) = (queue(b"/queue/a"), frame(1));
     let credit = Credit { messages: 3, bytes: 1000 };
-    let attach =
-        Attach { subscriber: subscriber(OWN, 0), source, credit, requester, offender: Offender::default() };
+    let attach = Attach {
+        subscriber: subscriber(OWN, 0),
+        source,
+        credit,
+        requester,
+        offender: Offender::default(),
+        unless_exists: None,
+    };
     world.tell(HomeNote::Attach(Box::new(attach)));
     world.owners().dispatch_at_once(found);
     assert_eq!(world.local(), ["applied 1", "deliver 0", "deliver 1a", "deliver 1b"]);
