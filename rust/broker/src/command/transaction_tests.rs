@@ -27,7 +27,7 @@ fn hold(fixture: &mut Fixture, percent: i64) {
     let limit = fixture.turn.memory_limit();
     let held = limit / 100 * percent;
     fixture.turn.totals.memory.store(held, Ordering::Relaxed);
-    fixture.turn.memory.compare(held, limit);
+    fixture.turn.memory.compare(held, limit, &std::sync::atomic::AtomicBool::new(false));
     let owners = fixture.owners();
     owners.connections.check_unfinished(owners.turn);
 }
