@@ -59,11 +59,12 @@ OF_STD = {"len", "is_empty", "push", "get", "iter", "clear", "kind", "sum", "clo
 UNSHIPPED = r"(tests?|_model\w*|double|fixtures?)\.rs$|^simulation/|^door/(simulated|loomed|values)\b"
 # What functions on the ways read or update: tables, buffers, counters and the types of values.
 STATE = """
-    collections/paged_deque.rs connection/conn.rs connection/input.rs connection/life.rs connection/outbox/positions.rs
-    connection/output.rs connection/pending_writes.rs connection/pulse.rs connection/table.rs connection/unfinished.rs held.rs ids.rs
-    message/chunk.rs message/mod.rs proto/error.rs proto/escape.rs proto/frame.rs proto/header.rs proto/version.rs
-    queue/consumer_state.rs queue/consumer_states.rs queue/types.rs report/stages.rs router/group.rs router/interest.rs
-    router/mod.rs router/names.rs shard/owners.rs store/handle.rs totals.rs turn/budget.rs turn/mod.rs
+    collections/paged_deque.rs connection/conn.rs connection/input.rs connection/life.rs
+    connection/outbox/positions.rs connection/output.rs connection/pending_writes.rs connection/pulse.rs
+    connection/table.rs connection/unfinished.rs held.rs ids.rs message/chunk.rs message/mod.rs proto/error.rs
+    proto/escape.rs proto/frame.rs proto/header.rs proto/version.rs queue/consumer_state.rs queue/consumer_states.rs
+    queue/types.rs report/stages.rs router/group.rs router/interest.rs router/mod.rs router/names.rs shard/owners.rs
+    store/handle.rs totals.rs turn/budget.rs turn/mod.rs
 """
 # What they ask before they hand the frame on: whether it may go on, and by which name.
 CHECKS = """

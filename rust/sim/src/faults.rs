@@ -18,7 +18,6 @@ pub const ALL: &[&str] = &[
     "accept-not-retried",
     "ack-forgotten",
     "announced-counts",
-    "answer-overtakes",
     "answers-without-end",
     "batch-counted-forever",
     "batch-for-one-shard",
