@@ -11,6 +11,7 @@ use stompica_proto::{Frame, ProtocolError, Version};
 
 use super::Owners;
 use crate::connection::flow::Flow;
+use crate::connection::pending_writes::PendingWrites;
 use crate::connection::transaction::Operation;
 use crate::door::planted;
 use crate::ids::{ConnKey, ShardId, SubscriptionKey};
@@ -143,7 +144,10 @@ impl Owners<'_> {
             _ => numbers(id).map_or(0, |numbers| self.connections.subscription_hasher.hash_one(numbers)),
         };
         let writes = conn.pending_writes.as_ref();
-        if writes.is_some_and(|writes| writes.was_requeued(hash) || writes.may_have_forgotten(hash)) {
+        let is_late = |writes: &PendingWrites| {
+            writes.accepts_unknown || writes.was_requeued(hash) || writes.may_have_forgotten(hash)
+        };
+        if writes.is_some_and(|writes| is_late(writes)) {
             return Ok(None);
         }
         let text =

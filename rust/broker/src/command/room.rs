@@ -44,20 +44,22 @@ impl Owners<'_> {
         self.require_memory_up_to(limit, name, id, self.turn.held_bytes() - input)
     }
 
-    /// Whether a subscription may begin whatever memory is held, if its queue exists: messages in the queue may be what
-    /// fills the memory, and only consumers free them. Each connection has one, and it is small.
+    /// Whether a subscription may begin whatever memory is held, if its queue has messages: they may be what fills the
+    /// memory, and only consumers free them. Each connection has one, and it is small.
     pub(crate) fn may_empty_queue(
         &self,
         key: ConnKey,
         name: &[u8],
         id: &[u8],
+        is_durable: bool,
     ) -> Result<bool, ProtocolError> {
         let is_first = self.connections.table.get(key).is_some_and(|conn| conn.subscriptions.is_empty());
         let is_small = wanted_bytes(name, id) <= LATE_SUBSCRIPTION_BYTES;
+        let kind = self.router.kind(name);
         Ok(is_first
             && is_small
-            && self.router.kind(name) == Kind::Queue
-            && self.router.parse(name)?.is_none())
+            && (is_durable && kind == Kind::Topic
+                || kind == Kind::Queue && self.router.parse(name)?.is_none()))
     }
 
     /// Refuses a name that would raise usage above 90 % of `memory_limit`: only its client can remove it, so waiting

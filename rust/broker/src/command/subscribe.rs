@@ -34,7 +34,7 @@ pub(super) struct Wanted<'a> {
     pub id: Option<&'a [u8]>,
     pub destination: &'a [u8],
     pub ack: AckMode,
-    /// The refusal if the queue does not exist, because memory is full.
+    /// The refusal if there is no backlog that it could consume, because memory is full.
     pub unless_exists: Option<&'a ProtocolError>,
 }
 
@@ -62,7 +62,7 @@ impl Owners<'_> {
         self.check_subscription(key, wanted.name())?;
         let refusal = self.require_memory_for_subscription(wanted.destination, wanted.name()).err();
         if let Some(refusal) = &refusal
-            && !self.may_empty_queue(key, wanted.destination, wanted.name())?
+            && !self.may_empty_queue(key, wanted.destination, wanted.name(), options.durable.is_some())?
         {
             return Err(refusal.clone());
         }

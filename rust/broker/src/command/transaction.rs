@@ -7,9 +7,11 @@ use super::Owners;
 use crate::connection::transaction::{self, Operation};
 use crate::ids::ConnKey;
 
-/// What the open transactions of a connection may take whatever memory is held: some 16 ACKs, so that a worker can free
-/// memory.
+/// What the open transactions of a connection that has to acknowledge may take whatever memory is held: some 16 ACKs, so that
+/// a worker can free memory.
 const SMALL_BYTES: usize = 2 << 10;
+/// The same of other connections while memory is short: the name of a transaction.
+const NAME_BYTES: usize = 256;
 
 impl Owners<'_> {
     pub(super) fn begin(&mut self, key: ConnKey, id: &[u8]) -> Result<(), ProtocolError> {
@@ -57,18 +59,21 @@ impl Owners<'_> {
     /// `E-MEMORY`.
     fn require_memory_for_transaction(&mut self, key: ConnKey, bytes: usize) -> Result<(), ProtocolError> {
         let open = self.connections.table.get(key).and_then(|conn| conn.transactions.as_ref());
-        let own = open.map_or(0, |open| open.held_bytes()) + bytes;
-        if own <= SMALL_BYTES {
+        let own = open.map_or(0, |open| open.bytes_besides_sends()) + bytes;
+        if own <= NAME_BYTES {
             return Ok(());
         }
+        let writes = self.connections.table.get(key).and_then(|conn| conn.pending_writes.as_ref());
+        let acknowledges = writes.is_some_and(|writes| writes.unacked > 0);
         self.delivery().count_memory(); // transactions of other connections may have grown since the turn began
         let (held, limit) = (self.turn.held_bytes(), self.turn.memory_limit());
-        let most = if held >= limit {
-            SMALL_BYTES
-        } else if self.turn.memory.is_short_at(held, limit) {
-            self.connections.unfinished.portion()
-        } else {
+        if !self.turn.memory.is_short_at(held, limit) {
             return Ok(());
+        }
+        let most = match acknowledges {
+            false => NAME_BYTES,
+            true if held >= limit => SMALL_BYTES,
+            true => self.connections.unfinished.portion(),
         };
         if own <= most {
             return Ok(());

@@ -111,8 +111,8 @@ fn while_memory_is_full_a_transaction_takes_little() {
     let (key, _, ids) = consumer(&mut fixture, 1);
     hold(&mut fixture, 100);
     fixture.send(key, "BEGIN\ntransaction:t\n\n");
-    let accepted = repeat(&mut fixture, key, 20, |_| format!("ACK\nid:{}\ntransaction:t\n\n", ids[0]));
-    assert!((5..20).contains(&accepted), "{accepted}");
+    let accepted = repeat(&mut fixture, key, 40, |_| format!("ACK\nid:{}\ntransaction:t\n\n", ids[0]));
+    assert!((5..40).contains(&accepted), "{accepted}");
     assert_eq!(fixture.error_to(key), "E-MEMORY");
     let other = fixture.client();
     fixture.send(other, &format!("BEGIN\ntransaction:{}\n\n", "n".repeat(3000)));
@@ -122,13 +122,29 @@ fn while_memory_is_full_a_transaction_takes_little() {
 #[test]
 fn while_memory_is_short_the_names_of_transactions_take_a_portion_at_most() {
     let mut fixture = fixture();
-    let key = fixture.client();
+    let (key, ..) = consumer(&mut fixture, 1);
+    let other = fixture.client();
     hold(&mut fixture, 81);
     let portion = fixture.connections.unfinished.portion();
     let begin = |at| format!("BEGIN\ntransaction:{at}{}\n\n", "n".repeat(5000));
     let accepted = repeat(&mut fixture, key, 50, begin);
     assert!((portion / 2..portion).contains(&(5000 * accepted)), "{accepted}");
     assert_eq!(fixture.error_to(key), "E-MEMORY");
+    fixture.send(other, "BEGIN\ntransaction:t\nreceipt:r\n\n");
+    assert_eq!(fixture.sent_to(other), RECEIPT);
+    fixture.send(other, &begin(0));
+    assert_eq!(fixture.error_to(other), "E-MEMORY", "it has nothing to acknowledge");
+}
+
+#[test]
+fn sends_in_a_transaction_do_not_count_against_its_acks() {
+    let mut fixture = fixture();
+    let (key, _, ids) = consumer(&mut fixture, 1);
+    fixture.send(key, "BEGIN\ntransaction:t\n\n");
+    repeat(&mut fixture, key, 1000, |_| "SEND\ndestination:/topic/a\ntransaction:t\n\nresult".to_owned());
+    hold(&mut fixture, 81);
+    fixture.send(key, &format!("ACK\nid:{}\ntransaction:t\nreceipt:r\n\n", ids[0]));
+    assert_eq!(fixture.sent_to(key), RECEIPT);
 }
 
 #[test]

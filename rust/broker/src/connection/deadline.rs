@@ -36,7 +36,7 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 }
 
 /// How long a connection may take too little of what waits for it. Policies that do not block have no time of their own.
-fn patience_ms(config: &Config) -> u64 {
+pub(crate) fn patience_ms(config: &Config) -> u64 {
     match config.slow_consumer {
         SlowConsumer::Block(patience) => millis(patience),
         _ => PATIENCE_MS,
@@ -81,7 +81,7 @@ impl Conn {
             }
             Phase::Closing => {
                 let stalled_ms = self.moved_ms() + CLOSING_STALL_MS;
-                return self.slow_deadline(config).map_or(stalled_ms, |slow_ms| slow_ms.min(stalled_ms));
+                return self.closing_deadline(config).map_or(stalled_ms, |at_ms| at_ms.min(stalled_ms));
             }
             Phase::Lingering if planted!("linger-forever") => return NEVER,
             Phase::Lingering => return self.life.since_ms + LINGER_MS,
@@ -162,7 +162,9 @@ impl Conn {
         let has_passed = |deadline_ms: Option<u64>| deadline_ms.is_some_and(|at_ms| now_ms >= at_ms);
         match self.life.phase {
             // The output that it has not taken yet takes the memory that others wait for.
-            Phase::Closing if has_passed(self.slow_deadline(config)) => return Some(Overdue::SlowConsumer),
+            Phase::Closing if has_passed(self.closing_deadline(config)) => {
+                return Some(Overdue::SlowConsumer);
+            }
             Phase::Closing | Phase::Lingering => return Some(Overdue::Close),
             Phase::Leaving => return None,
             Phase::Open => {}
@@ -192,6 +194,12 @@ impl Conn {
 
     fn slow_deadline(&self, config: &Config) -> Option<u64> {
         self.output.slow_deadline(self.moved_ms(), patience_ms(config))
+    }
+
+    /// The time by which a connection that is closing has to take enough of its last frames, while memory is short.
+    fn closing_deadline(&self, config: &Config) -> Option<u64> {
+        let patience_ms = patience_ms(config).max(PATIENCE_MS);
+        self.output.full.as_ref().map(|full| full.deadline_ms(patience_ms))
     }
 
     /// The time at which a connection is ended that sends no more and only waits for answers.

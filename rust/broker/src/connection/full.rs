@@ -28,6 +28,8 @@ pub struct Full {
     owed: Owed,
     /// The bytes that its outbox had given to the socket until then.
     taken: u64,
+    /// The bytes that its client has acknowledged since then.
+    acknowledged: usize,
     /// Whether the time in which its own frames wait does not count.
     excuses_waits: bool,
     /// How long they have waited since it became full, and its ACKs behind them.
@@ -44,6 +46,7 @@ impl Full {
             since_ms: now_ms,
             owed,
             taken,
+            acknowledged: 0,
             excuses_waits: false,
             waited_ms: 0,
             waits_since_ms: Since::NONE,
@@ -52,9 +55,8 @@ impl Full {
 
     /// It waits for memory: the time in which its own frames wait does not count while it owes ACKs, which may wait behind
     /// them. The whole time is doubled at most: a client must not escape by endless waits.
-    #[must_use]
-    pub fn excusing_waits(self) -> Self {
-        Full { excuses_waits: self.owed.queued > 0, ..self }
+    pub fn excuse_waits(&mut self) {
+        self.excuses_waits = self.owed.queued > 0;
     }
 
     /// One that has been full since this time.
@@ -78,6 +80,11 @@ impl Full {
         }
     }
 
+    /// Notes that its client has acknowledged messages from its private queues.
+    pub fn note_acknowledged(&mut self, bytes: usize) {
+        self.acknowledged += bytes;
+    }
+
     /// Notes whether a frame of its client waits, so that no later ones are read.
     pub fn note_wait(&mut self, waits: bool, now_ms: u64) {
         if waits {
@@ -98,12 +105,13 @@ impl Full {
         self.since_ms.saturating_add(patience_ms).saturating_add(waited_ms)
     }
 
-    /// Whether its client has made progress: it took or acknowledged some of what was owed, and half of it if the rest is
-    /// `relevant_bytes` or more. What has come since then does not hide that: an outbox is taken in order.
+    /// Whether its client has made progress: it took or acknowledged some of what was owed, or that has expired, and half of
+    /// it if the rest is `relevant_bytes` or more. What has come since then does not hide that.
     #[must_use]
     pub fn has_progressed(&self, now: Owed, taken: u64, relevant_bytes: usize) -> bool {
         let read = usize::try_from(taken.saturating_sub(self.taken)).unwrap_or(usize::MAX);
-        let done = read.min(self.owed.outbox) + self.owed.queued.saturating_sub(now.queued);
+        let gone = self.acknowledged.max(self.owed.queued.saturating_sub(now.queued));
+        let done = read.min(self.owed.outbox) + gone.min(self.owed.queued);
         let left = self.owed.all() - done;
         done >= left || (done > 0 && left < relevant_bytes)
     }
@@ -119,7 +127,8 @@ mod tests {
 
     #[test]
     fn time_in_which_acks_may_wait_does_not_count_up_to_a_maximum() {
-        let mut full = full(0, 10).excusing_waits();
+        let mut full = full(0, 10);
+        full.excuse_waits();
         assert_eq!(full.deadline_ms(500), 1500);
         full.note_wait(true, 1100);
         full.note_wait(true, 1150);
@@ -135,7 +144,9 @@ mod tests {
 
     #[test]
     fn waits_excuse_nobody_who_owes_no_acks_or_has_a_full_outbox() {
-        for mut full in [full(10, 0).excusing_waits(), full(10, 10)] {
+        let mut without_acks = full(10, 0);
+        without_acks.excuse_waits();
+        for mut full in [without_acks, full(10, 10)] {
             full.note_wait(true, 1000);
             assert_eq!(full.deadline_ms(500), 1500);
         }
@@ -151,6 +162,9 @@ mod tests {
         assert!(!full(10, 100).has_progressed(now(0, 100), 10_000, 50), "more of the outbox than was owed");
         assert!(full(0, 100).has_progressed(now(0, 99), 50, 1000));
         assert!(!full(0, 100).has_progressed(now(0, 120), 50, 1000));
+        let mut acknowledging = full(0, 100);
+        acknowledging.note_acknowledged(10);
+        assert!(acknowledging.has_progressed(now(0, 500), 50, 1000), "more has come since");
         assert!(full(0, 0).has_progressed(now(5, 5), 50, 1), "nothing was owed");
     }
 }

@@ -36,8 +36,6 @@ pub struct Output {
     pub flush: Flush,
     /// The state while it is full.
     pub full: Option<Box<Full>>,
-    /// The last shortage of memory in which its client made progress after it had become full.
-    pub progressed_in: u32,
     /// How long a full outbox may stay over half, in milliseconds, as requested by its subscriptions; the maximum: not at all.
     pub patience_ms: u32,
     /// The time from which the outbox, which is full or receives an initial replay, is expected to move.
@@ -59,7 +57,6 @@ impl Output {
             deferred: None,
             flush: Flush::Idle,
             full: None,
-            progressed_in: 0,
             patience_ms: u32::MAX,
             stuck_since_ms: now_ms,
             has_taken_all: false,

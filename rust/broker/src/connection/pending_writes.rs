@@ -12,7 +12,7 @@ use crate::queue::unacked::Origin;
 /// The number of ids of requeued deliveries that are remembered; an ACK of one of them is not an error.
 pub const REQUEUED_MAX: usize = 65_536;
 /// The same while memory is short: nobody else could free what they take.
-const REQUEUED_SHORT: usize = 1024;
+const REQUEUED_SHORT: usize = 256;
 
 /// The bits of [`ForgottenIds`].
 const BITS: usize = 1 << 16;
@@ -76,6 +76,8 @@ pub struct PendingWrites {
     pub unacked: usize,
     /// An ACK or NACK of very many deliveries is being processed.
     pub is_acknowledging: bool,
+    /// Deliveries were forgotten, so an ACK of an unknown id is not an error.
+    pub accepts_unknown: bool,
     forgotten: ForgottenIds,
     pub(super) requeued: HashSet<u64, crate::door::HashState>,
     pub(super) order: VecDeque<u64>,

@@ -114,8 +114,11 @@ impl Owners<'_> {
             Phase::Open => blocks,
             phase => phase == Phase::Closing, // nobody waits for its outbox, but for the memory that it takes
         };
-        if !may_be_full || conn.output.is_full() {
+        if !may_be_full {
             return;
+        }
+        if conn.output.is_full() {
+            return self.excuse_waits(key);
         }
         self.turn.budget.change(conn.subscriptions.len());
         let waiting = self.waiting_bytes(key);
@@ -123,12 +126,12 @@ impl Owners<'_> {
         let short = self.turn.memory.is_short && owed.all() > 0;
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         // An outbox that is completely written is not flushed again, so its state would not be updated.
-        let is_over = waiting >= self.turn.config.outbox_limit || conn.has_deferred();
+        let limit = self.turn.config.outbox_limit;
+        let is_over = waiting >= limit || conn.has_deferred();
         if !(short || (is_over && conn.life.is_open())) {
             return;
         }
-        let full = Full::new(now_ms, owed, conn.output.outbox.taken());
-        let mut full = if is_over { full } else { full.excusing_waits() };
+        let mut full = Full::new(now_ms, owed, conn.output.outbox.taken());
         full.note_wait(conn.wait.delays_acks(), now_ms);
         conn.output.full = Some(Box::new(full));
         conn.output.stuck_since_ms = now_ms;
@@ -137,6 +140,7 @@ impl Owners<'_> {
         let bytes = waiting;
         self.turn.counters.full_outboxes += 1;
         self.change_full(key, true);
+        self.excuse_waits(key);
         if !planted!("slow-consumer-not-timed") {
             self.connections.rearm(self.turn, key);
         }
@@ -145,13 +149,31 @@ impl Owners<'_> {
         self.connections.log(self.turn, Level::Debug, key, text);
     }
 
+    /// While memory is short, the waits of its own frames do not count for a connection that is full, unless its outbox is:
+    /// whatever its frames wait for, it can read.
+    fn excuse_waits(&mut self, key: ConnKey) {
+        let limit = self.turn.config.outbox_limit;
+        if let Some(conn) = self.connections.table.get_mut(key)
+            && self.turn.memory.is_short
+            && conn.output.outbox.bytes() < limit
+            && !conn.has_deferred()
+            && let Some(full) = &mut conn.output.full
+        {
+            full.excuse_waits();
+        }
+    }
+
     /// Resumes publishers once a full outbox is under half, and while memory is short, its client has made progress. A frame
     /// or a heart-beat between is none.
     pub fn note_progress(&mut self, key: ConnKey) {
         let limit = self.turn.config.outbox_limit;
         self.note_output(key);
         let Some(conn) = self.connections.table.get(key) else { return };
-        if !conn.output.is_full() || conn.has_deferred() || conn.output.outbox.bytes() >= limit / 2 {
+        let is_open = conn.life.is_open();
+        if !conn.output.is_full()
+            || conn.has_deferred()
+            || (is_open && conn.output.outbox.bytes() >= limit / 2)
+        {
             return;
         }
         if !self.turn.budget.may_change() {
@@ -162,15 +184,16 @@ impl Owners<'_> {
             if let Some(conn) = self.connections.table.get_mut(key) {
                 conn.output.full = None;
             }
-            self.note_acted_on(key);
             self.change_full(key, false);
         }
     }
 
-    /// Looks at a connection that is full once more, since it has acknowledged something: no write may follow.
+    /// Looks at a connection that is full once more, since it has acknowledged something: no write may follow. So many bytes
+    /// are from its private queues.
     #[cold]
-    pub(super) fn note_ack(&mut self, key: ConnKey) {
-        if self.connections.table.get(key).is_some_and(|conn| conn.output.is_full()) {
+    pub(super) fn note_ack(&mut self, key: ConnKey, bytes: usize) {
+        if let Some(full) = self.connections.table.get_mut(key).and_then(|conn| conn.output.full.as_mut()) {
+            full.note_acknowledged(bytes);
             self.connections.queue_for_flushing(key);
         }
     }
@@ -197,7 +220,8 @@ impl Owners<'_> {
         let has_progressed = |full: &Full| {
             full.has_progressed(self.owed(key), conn.output.outbox.taken(), self.relevant_bytes())
         };
-        self.waiting_bytes(key) < self.turn.config.outbox_limit / 2
+        // Nobody waits for the outbox of one that is closing, only for its memory.
+        (!conn.life.is_open() || self.waiting_bytes(key) < self.turn.config.outbox_limit / 2)
             && (!self.turn.memory.is_short || conn.output.full.as_deref().is_none_or(has_progressed))
     }
 

@@ -2,8 +2,9 @@
 //! subscriptions to topics. They count as full, so that they read and acknowledge, or are cut off, or lose messages, as
 //! their policies say. All connections are measured, then the largest ones are acted on; a number of them in each turn.
 //!
-//! The largest one protects those that are less than half as large. Therefore it counts as such only until it has made
-//! progress or lost what it can lose: if memory is short still, smaller ones follow. One that is closing is acted on, too.
+//! The largest one protects those that are less than half as large: they may be innocent. If publishers wait and memory is
+//! still short when two of the largest ones could have been cut off, one after the other, nobody is protected any more.
+//! One that is closing is acted on, too.
 
 use stompica_proto::session::AckMode;
 
@@ -11,11 +12,12 @@ use super::Owners;
 use super::memory::{LARGE_OUTBOX, all_output_bytes, must_wait_for_memory};
 use crate::config::SlowConsumer;
 use crate::connection::conn::{Conn, Phase};
-use crate::connection::deadline::PATIENCE_MS;
+use crate::connection::deadline::{PATIENCE_MS, patience_ms};
 use crate::connection::full::Owed;
 use crate::connection::pausing::Pause;
 use crate::door::planted;
 use crate::ids::{ConnKey, QueueKey};
+use crate::message::DELIVERY_BYTES;
 use crate::router::group::SubscriptionIndex;
 
 /// The interval between two rounds.
@@ -32,13 +34,11 @@ pub(crate) struct Round {
     next_ms: u64,
     /// The next slot.
     place: usize,
-    /// The most bytes that wait for one connection, as far as they were measured; of one that has made progress in this
-    /// shortage only in `largest_of_all`.
+    /// The most bytes that wait for one connection, as far as they were measured.
     largest: usize,
-    largest_of_all: usize,
     step: Step,
-    /// The number of shortages of memory that this shard has noticed.
-    shortage: u32,
+    /// The time since which memory has been short.
+    short_since_ms: u64,
 }
 
 /// What is done with each connection.
@@ -65,17 +65,13 @@ impl Round {
     }
 
     /// Memory has become short.
-    pub(super) fn begin_shortage(&mut self) {
-        self.shortage = self.shortage.wrapping_add(1).max(1);
-    }
-
-    /// The current shortage; never 0.
-    pub(super) fn shortage(&self) -> u32 {
-        self.shortage
+    pub(super) fn begin_shortage(&mut self, now_ms: u64) {
+        self.short_since_ms = now_ms;
     }
 
     fn end(&mut self, now_ms: u64) {
-        *self = Round { next_ms: now_ms + INTERVAL_MS, shortage: self.shortage, ..Round::default() };
+        let (next_ms, short_since_ms) = (now_ms + INTERVAL_MS, self.short_since_ms);
+        *self = Round { next_ms, short_since_ms, ..Round::default() };
     }
 }
 
@@ -92,6 +88,8 @@ struct WaitingBytes {
     drops: usize,
     /// The same, if their own policy cuts it off.
     disconnects: usize,
+    /// For the deliveries themselves, besides their messages.
+    deliveries: usize,
 }
 
 impl WaitingBytes {
@@ -101,7 +99,7 @@ impl WaitingBytes {
     }
 
     fn owed(self) -> Owed {
-        Owed { outbox: self.outbox, queued: self.queued + self.in_flight }
+        Owed { outbox: self.outbox, queued: self.queued + self.in_flight + self.deliveries }
     }
 
     fn all(self) -> usize {
@@ -149,13 +147,17 @@ impl Owners<'_> {
             let Some(queue) = queue else { continue };
             // Whoever acknowledges slowly reads slowly.
             let in_flight = if consumer.ack == AckMode::Auto { 0 } else { queue.in_flight().1 as usize };
+            let deliveries = queue.size() as usize * DELIVERY_BYTES;
             match consumer.slow_consumer {
                 None => {
                     waiting.queued += queue.waiting_bytes();
                     waiting.in_flight += in_flight;
+                    waiting.deliveries += deliveries;
                 }
-                Some(SlowConsumer::Disconnect) => waiting.disconnects += queue.waiting_bytes() + in_flight,
-                Some(_) => waiting.drops += queue.waiting_bytes() + in_flight,
+                Some(SlowConsumer::Disconnect) => {
+                    waiting.disconnects += queue.waiting_bytes() + in_flight + deliveries;
+                }
+                Some(_) => waiting.drops += queue.waiting_bytes() + in_flight + deliveries,
             }
         }
         waiting
@@ -205,7 +207,6 @@ impl Owners<'_> {
                 }
                 if waiting.drops >= threshold {
                     self.halve_queues(key, |policy| policy.is_some_and(|it| it != SlowConsumer::Disconnect));
-                    self.note_acted_on(key);
                 }
                 if waiting.disconnects >= threshold {
                     self.connections.too_slow.push(key);
@@ -218,20 +219,18 @@ impl Owners<'_> {
     fn measure(&mut self, key: ConnKey) {
         let waiting = self.owed_bytes(key);
         let bytes = waiting.common().max(waiting.drops).max(waiting.disconnects);
-        let round = &mut self.deliveries.round;
-        let Some(conn) = self.connections.table.get(key).filter(|conn| can_be_acted_on(conn)) else { return };
-        round.largest_of_all = round.largest_of_all.max(bytes);
-        if conn.output.progressed_in != round.shortage {
-            round.largest = round.largest.max(bytes);
+        if self.connections.table.get(key).is_some_and(|conn| can_be_acted_on(conn)) {
+            let largest = &mut self.deliveries.round.largest;
+            *largest = (*largest).max(bytes);
         }
     }
 
-    /// Notes that a connection protects no smaller ones in this shortage any more.
-    pub(super) fn note_acted_on(&mut self, key: ConnKey) {
-        let shortage = self.deliveries.round.shortage();
-        if let Some(conn) = self.connections.table.get_mut(key) {
-            conn.output.progressed_in = shortage;
-        }
+    /// Whether the largest one still protects smaller ones. Policies that drop act on it again and again.
+    fn has_protection(&self) -> bool {
+        let config = &self.turn.config;
+        let drops = matches!(config.slow_consumer, SlowConsumer::DropOldest | SlowConsumer::DropNewest);
+        let until_ms = self.deliveries.round.short_since_ms.saturating_add(2 * patience_ms(config));
+        drops || self.turn.now_ms < until_ms
     }
 
     /// Resumes a connection that has got deliveries since it began to wait: their ACKs may follow the SEND that waits.
@@ -249,7 +248,7 @@ impl Owners<'_> {
     /// The bytes from which a connection is acted on, if any has so much: more than half of the largest of all shards.
     /// Nobody is acted on if other uses take most of the memory, or little waits for each.
     fn threshold(&self) -> Option<usize> {
-        let Round { largest, largest_of_all, .. } = self.deliveries.round;
+        let largest = self.deliveries.round.largest;
         self.turn.totals.largest.note(self.turn.id, largest);
         let of_all = self.turn.totals.largest.of_all()?;
         let bytes = all_output_bytes(self.turn, self.connections);
@@ -258,8 +257,9 @@ impl Owners<'_> {
             return None;
         }
         let least = if fan_outs_wait { 1 } else { LARGE_OUTBOX };
-        let threshold = (of_all.max(largest) / 2 + 1).max(least);
-        (largest_of_all >= threshold).then_some(threshold)
+        let half = if self.has_protection() { of_all.max(largest) / 2 + 1 } else { 0 };
+        let threshold = half.max(least);
+        (largest >= threshold).then_some(threshold)
     }
 
     /// Acts on a connection by the server's policy.
@@ -281,7 +281,6 @@ impl Owners<'_> {
                     return self.connections.too_slow.push(key);
                 }
                 self.halve_queues(key, |policy| policy.is_none());
-                self.note_acted_on(key);
             }
         }
     }

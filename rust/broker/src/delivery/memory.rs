@@ -121,7 +121,7 @@ impl Owners<'_> {
         }
         if !was_short && self.turn.memory.is_short {
             self.turn.totals.largest.expect_all();
-            self.deliveries.round.begin_shortage();
+            self.deliveries.round.begin_shortage(self.turn.now_ms);
             self.peers.wake_others(); // they may hold what takes the memory, and have nothing else to do
         }
         if self.turn.memory.is_short || self.deliveries.round.is_going() {

@@ -65,7 +65,13 @@ impl Owners<'_> {
             left = left.saturating_sub(taken.message.size());
             taken_ones.push(taken);
         }
-        self.note_revoked(key, index, &taken_ones);
+        // Their ids take no memory: every unknown one counts as forgotten from now on.
+        if let Some(pending_writes) =
+            self.connections.table.get_mut(key).and_then(|conn| conn.pending_writes.as_mut())
+        {
+            pending_writes.unacked -= taken_ones.len();
+            pending_writes.accepts_unknown |= !taken_ones.is_empty();
+        }
         self.turn.budget.visit(taken_ones.len());
         self.settle_all(subscription, taken_ones);
     }

@@ -20,6 +20,10 @@ use crate::held;
 use crate::ids::{NO_RECORD, RecordId};
 use crate::message::options::SendOptions;
 
+/// The approximate memory of a delivery to a subscription that acknowledges, besides the message's bytes: the message itself,
+/// its place in a queue or in the list of unacknowledged deliveries, and its ids (measured).
+pub const DELIVERY_BYTES: usize = 192;
+
 /// The bytes of a message: destination, id, headers, body. If they are not shared, they are one allocation.
 #[derive(Debug)]
 enum Payload {
@@ -144,7 +148,8 @@ impl OwnedMessage {
         (own + size_of::<OwnedMessage>() + 16) as i64
     }
 
-    /// Records that it is owed to a subscription from now on. Its bytes, which others may share, count once.
+    /// Records that it is owed to a subscription from now on. Its bytes, which others may share, count once; besides them
+    /// counts [`DELIVERY_BYTES`].
     pub fn owe(&mut self) {
         if !self.is_owed {
             self.is_owed = true;
@@ -159,10 +164,8 @@ impl OwnedMessage {
             Payload::Shared(shared) if is_owed => shared.owed.fetch_add(1, Ordering::Relaxed) == 0,
             Payload::Shared(shared) => shared.owed.fetch_sub(1, Ordering::Relaxed) == 1,
         };
-        if is_counted {
-            let bytes = self.size() as i64;
-            held::add_owed(if is_owed { bytes } else { -bytes });
-        }
+        let bytes = if is_counted { self.size() as i64 } else { 0 } + DELIVERY_BYTES as i64;
+        held::add_owed(if is_owed { bytes } else { -bytes });
     }
 
     /// Makes a second instance; from now on both share the bytes.
@@ -196,8 +199,9 @@ impl OwnedMessage {
                 audit.owed_bytes += shared.bytes.len() as i64;
             }
         }
-        if self.is_owed && matches!(self.payload, Payload::Own(_)) {
-            audit.owed_bytes += self.size() as i64;
+        if self.is_owed {
+            let own = if matches!(self.payload, Payload::Own(_)) { self.size() } else { 0 };
+            audit.owed_bytes += (own + DELIVERY_BYTES) as i64;
         }
     }
 

@@ -19,6 +19,9 @@ use crate::ids::{QueueKey, Subscriber};
 use crate::requester::AnswerTo;
 use crate::router::group::{Framing, WireFormat};
 
+/// A queue with so many consumers gets no more of them while memory is full.
+const LATE_CONSUMERS: u32 = 16;
+
 /// Whether a subscription has everything that its RECEIPT confirms.
 #[derive(Debug)]
 enum Attached {
@@ -59,7 +62,10 @@ impl Owners<'_> {
         match source {
             Source::Queue(name, kind) => {
                 let queue = match self.queues.home.find(&name) {
-                    Some(queue) => queue,
+                    Some(queue) => {
+                        self.require_backlog(queue, unless_exists)?;
+                        queue
+                    }
                     // Only its owner creates it, and it is removed with its owner.
                     None if kind == QueueKind::Temporary => return Ok(Attached::Now),
                     None => match unless_exists {
@@ -79,6 +85,10 @@ impl Owners<'_> {
                 }
             }
             Source::Durable { name, topic, shared, without } => {
+                match self.queues.home.find(&name) {
+                    Some(queue) => self.require_backlog(queue, unless_exists)?,
+                    None => unless_exists.map_or(Ok(()), Err)?,
+                }
                 let waits = self.queues.home.find(&name).is_some() && to.awaited;
                 let queue;
                 (queue, attached) = self.durable(&name, &topic, (shared, without), to)?;
@@ -94,6 +104,18 @@ impl Owners<'_> {
             }
         }
         Ok(attached)
+    }
+
+    /// Refuses a consumer while memory is full, unless it can free memory: messages wait in the queue, and few others consume
+    /// it.
+    fn require_backlog(&self, queue: QueueKey, refusal: Option<ProtocolError>) -> Result<(), ProtocolError> {
+        let queue = self.queues.home.queue(queue);
+        match refusal {
+            Some(refusal) if !queue.is_some_and(|it| it.has_pending() && it.holders() < LATE_CONSUMERS) => {
+                Err(refusal)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The queue of a durable subscription, created and bound to its topic if necessary.

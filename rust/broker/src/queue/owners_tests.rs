@@ -222,7 +222,7 @@ fn one_queue_more_than_max_destinations_is_refused() {
 }
 
 #[test]
-fn while_memory_is_full_a_consumer_does_not_create_its_queue() {
+fn while_memory_is_full_a_consumer_needs_a_queue_with_messages() {
     let mut world = World::new(1, Config::default());
     world.tell(HomeNote::Enqueue(message("/queue/a", "x"), None));
     for (token, name) in [(1, b"/queue/a"), (2, b"/queue/b")] {
@@ -231,6 +231,10 @@ fn while_memory_is_full_a_consumer_does_not_create_its_queue() {
     }
     assert_eq!(world.local(), ["applied 1", "refused 2 E-MEMORY"]);
     assert_eq!((world.queues.home.named(), world.find(b"/queue/b")), (1, None));
+    world.queues.home.dispatch(10); // nothing waits in it any more
+    let refusal = ProtocolError::new(Code::Memory, "memory is full");
+    world.attach_unless(subscriber(OWN, 3), queue(b"/queue/a"), frame(3), Some(refusal));
+    assert!(world.local().contains(&"refused 3 E-MEMORY".to_owned()));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::SimulatedBroker;
 use super::client::Client;
 use super::near_limit::{fill_up_to, near_the_limit, publish, small_memory, wait, worker};
-use super::support::{broker, connect, exchange, messages};
+use super::support::{broker, connect, exchange, messages, receipts};
 use crate::config::{Config, SlowConsumer};
 
 fn ack_ids(client: &Client) -> Vec<String> {
@@ -155,4 +155,115 @@ fn a_consumer_of_a_queue_that_reads_steadily_is_not_cut_off_though_more_is_deliv
             messages(&client)
         );
     }
+}
+
+/// A client that has sent DISCONNECT, with so many messages of 5 KB that it has not read.
+fn closing(broker: &mut SimulatedBroker, count: usize) -> Client {
+    let (mut reader, mut publisher) = (connect(broker, 0), connect(broker, 0));
+    reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    broker.run_until_idle();
+    (0..count).for_each(|_| publish(broker, &mut publisher, "a", 5_000));
+    reader.send(b"DISCONNECT\nreceipt:bye\n\n\0");
+    broker.run_until_idle();
+    reader
+}
+
+#[test]
+fn a_client_that_is_closing_gets_its_receipt_after_a_short_shortage() {
+    let mut broker = broker(Config { outbox_limit: 2 << 20, ..small_memory() });
+    let mut reader = closing(&mut broker, 300);
+    fill_up_to(&broker, 90);
+    wait(&mut broker, 300);
+    fill_up_to(&broker, 30);
+    for _ in 0..400 {
+        wait(&mut broker, 100);
+        reader.read(8192);
+    }
+    assert_eq!((receipts(&reader), cut_off(&broker)), (1, 0));
+}
+
+#[test]
+fn a_client_that_is_closing_may_pause_while_memory_is_short() {
+    let block = SlowConsumer::Block(std::time::Duration::from_secs(5));
+    for slow_consumer in [block, SlowConsumer::Disconnect, SlowConsumer::DropOldest] {
+        let mut broker = broker(Config { slow_consumer, ..small_memory() });
+        let mut reader = closing(&mut broker, 100);
+        fill_up_to(&broker, 97);
+        wait(&mut broker, 4000);
+        for _ in 0..50 {
+            reader.read(usize::MAX);
+            wait(&mut broker, 100);
+        }
+        assert_eq!(receipts(&reader), 1, "{slow_consumer:?}");
+    }
+}
+
+/// Messages and bytes in flight of all subscriptions of the first shard.
+fn in_flight(broker: &SimulatedBroker) -> Vec<(u64, u64)> {
+    let queues = &broker.threads[0].shard.queues;
+    let all = queues.consumers.iter().filter_map(|consumer| queues.home.queue(consumer.own_queue?));
+    all.map(|queue| queue.in_flight()).collect()
+}
+
+#[test]
+fn nobody_loses_messages_while_another_has_many_more_to_lose() {
+    let mut broker = broker(Config { slow_consumer: SlowConsumer::DropOldest, ..small_memory() });
+    let mut hog = worker(&mut broker, 0, "hog", 100_000);
+    let mut small = worker(&mut broker, 0, "small", 10);
+    let mut publisher = connect(&mut broker, 0);
+    for _ in 0..500 {
+        publish(&mut broker, &mut publisher, "hog", 10_000);
+        exchange(&mut broker, &mut hog);
+    }
+    for _ in 0..2 {
+        publish(&mut broker, &mut publisher, "small", 100);
+        exchange(&mut broker, &mut small);
+    }
+    for _ in 0..10 {
+        fill_up_to(&broker, 97);
+        broker.advance_ms(100);
+        broker.run_until_idle();
+        let [hog, small] = in_flight(&broker)[..] else { panic!("two subscriptions") };
+        assert!(small.0 == 2 || hog.1 < 100_000, "{hog:?} {small:?}");
+    }
+}
+
+#[test]
+fn nobody_is_protected_by_larger_ones_that_take_turns() {
+    let mut broker = near_the_limit();
+    let mut publisher = connect(&mut broker, 0);
+    let mut small = worker(&mut broker, 0, "small", 1000);
+    for _ in 0..10 {
+        publish(&mut broker, &mut publisher, "small", 10_000);
+        exchange(&mut broker, &mut small);
+    }
+    let mut larger = Vec::new();
+    for at in 0..8 {
+        let topic = at.to_string();
+        let mut next = worker(&mut broker, 0, &topic, 1000);
+        fill_up_to(&broker, 85);
+        for _ in 0..(30 + 3 * at) {
+            publish(&mut broker, &mut publisher, &topic, 10_000);
+            exchange(&mut broker, &mut next);
+        }
+        larger.push(next);
+        fill_up_to(&broker, 85);
+        wait(&mut broker, 3000);
+    }
+    exchange(&mut broker, &mut small);
+    assert!(small.is_closed());
+}
+
+#[test]
+fn deliveries_of_small_messages_count_with_what_they_take_themselves() {
+    let mut broker = near_the_limit();
+    let mut hogs: Vec<Client> = (0..100).map(|_| worker(&mut broker, 0, "a", 0)).collect();
+    let mut publisher = connect(&mut broker, 0);
+    for _ in 0..100 {
+        publish(&mut broker, &mut publisher, "a", 10);
+        hogs.iter_mut().for_each(|hog| _ = hog.read(usize::MAX));
+    }
+    fill_up_to(&broker, 97);
+    wait(&mut broker, 20_000);
+    assert_eq!(cut_off(&broker), 100);
 }

@@ -152,9 +152,11 @@ fn a_client_is_not_cut_off_for_what_has_expired() {
 
 #[test]
 fn a_client_is_not_cut_off_for_acks_that_wait_behind_its_own_frame() {
-    // With the smaller prefetch, some messages wait in its queue.
-    for (is_commit, prefetch) in [(false, 1000), (true, 1000), (false, 10)] {
-        let mut broker = near_the_limit();
+    // With the smaller prefetch, most messages wait in its queue, and with the smaller limit, that makes it full before.
+    for (is_commit, prefetch, outbox_limit) in
+        [(false, 1000, 8 << 20), (true, 1000, 8 << 20), (false, 10, 8 << 20), (false, 10, 300 << 10)]
+    {
+        let mut broker = broker(Config { outbox_limit, ..small_memory() });
         let mut worker = worker(&mut broker, 0, "jobs", prefetch);
         let mut publisher = connect(&mut broker, 0);
         for _ in 0..40 {

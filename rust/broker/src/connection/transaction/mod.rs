@@ -90,6 +90,8 @@ pub(super) struct Open {
     id: Box<[u8]>,
     pub(super) operations: PagedDeque<Operation>,
     pub(super) bytes: usize,
+    /// The number of ACKs and NACKs.
+    acks: usize,
 }
 
 /// The open transactions of a connection.
@@ -97,6 +99,8 @@ pub(super) struct Open {
 pub struct Transactions {
     pub(super) open: Vec<Open>,
     pub(super) bytes: usize,
+    /// The number of ACKs and NACKs in them.
+    acks: usize,
 }
 
 impl Transactions {
@@ -112,7 +116,7 @@ impl Transactions {
             let what = format!("is one more than max_transactions={open_max}");
             return Err(error(Code::TransactionCount, id, &what));
         }
-        self.open.push(Open { id: id.into(), operations: PagedDeque::default(), bytes: 0 });
+        self.open.push(Open { id: id.into(), operations: PagedDeque::default(), bytes: 0, acks: 0 });
         Ok(())
     }
 
@@ -135,6 +139,9 @@ impl Transactions {
         }
         self.bytes += bytes;
         self.open[at].bytes += bytes;
+        let acks = usize::from(matches!(operation, Operation::Ack { .. }));
+        self.acks += acks;
+        self.open[at].acks += acks;
         self.open[at].operations.push_back(operation);
         Ok(())
     }
@@ -156,6 +163,7 @@ impl Transactions {
         }
         let ended = self.open.remove(at);
         self.bytes -= ended.bytes;
+        self.acks -= ended.acks;
         if self.open.len() < self.open.capacity() / 4 {
             self.open.shrink_to(2 * self.open.len()); // unused capacity counts as held
         }
@@ -170,6 +178,13 @@ impl Transactions {
     fn find(&self, id: &[u8]) -> Result<usize, ProtocolError> {
         let found = self.open.iter().position(|open| *open.id == *id);
         found.ok_or_else(|| not_open(id))
+    }
+
+    /// Bytes of names, ACKs and NACKs of all transactions.
+    #[must_use]
+    pub fn bytes_besides_sends(&self) -> usize {
+        let each = |open: &Open| size_of::<Open>() + open.id.len();
+        self.open.iter().map(each).sum::<usize>() + self.acks * size_of::<Operation>()
     }
 
     /// Bytes of all transactions; the messages are counted separately.
