@@ -143,11 +143,10 @@ impl Owners<'_> {
             }
             _ => numbers(id).map_or(0, |numbers| self.connections.subscription_hasher.hash_one(numbers)),
         };
-        let writes = conn.pending_writes.as_ref();
-        let is_late = |writes: &PendingWrites| {
+        let may_be_late = |writes: &PendingWrites| {
             writes.accepts_unknown || writes.was_requeued(hash) || writes.may_have_forgotten(hash)
         };
-        if writes.is_some_and(|writes| is_late(writes)) {
+        if conn.pending_writes.as_deref().is_some_and(may_be_late) {
             return Ok(None);
         }
         let text =

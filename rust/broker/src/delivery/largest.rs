@@ -219,7 +219,7 @@ impl Owners<'_> {
     fn measure(&mut self, key: ConnKey) {
         let waiting = self.owed_bytes(key);
         let bytes = waiting.common().max(waiting.drops).max(waiting.disconnects);
-        if self.connections.table.get(key).is_some_and(|conn| can_be_acted_on(conn)) {
+        if self.connections.table.get(key).is_some_and(can_be_acted_on) {
             let largest = &mut self.deliveries.round.largest;
             *largest = (*largest).max(bytes);
         }
