@@ -50,6 +50,7 @@ impl Applying {
         self.operations.iter().for_each(|operation| operation.audit(audit));
         self.out.iter().flat_map(|(_, placed)| placed.iter()).for_each(|placed| placed.message.audit(audit));
         audit_late(&self.late, audit);
+        audit.weight(&self._weight);
         audit.answer(self.requester.to());
     }
 }

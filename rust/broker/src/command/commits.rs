@@ -19,6 +19,7 @@ use crate::queue::mail::{Placed, Places, Reservations};
 use crate::requester::Requester;
 use crate::router::fan_out::FanOutKey;
 use crate::store::TransactionId;
+use crate::text::Weight;
 use crate::turn::Turn;
 
 /// The rest of a transaction that is being discarded.
@@ -75,6 +76,8 @@ pub(crate) struct Applying {
     /// Homes have no reserved places for some messages, so the next frame waits until they have all of them: they place
     /// them over several turns, and would handle the next frame at once.
     pub(crate) awaits_homes: bool,
+    /// What its operations took at the beginning: it may wait for memory and for receivers without a limit.
+    pub(crate) _weight: Weight,
 }
 
 /// The reason why a COMMIT waits while it is being applied.
@@ -125,6 +128,7 @@ impl Applying {
         requester: Requester,
         transaction: Option<TransactionId>,
     ) -> Self {
+        let weight = Weight::new(commit.held_bytes());
         let Commit { token, operations, plan, places: mut kept, .. } = commit;
         let out = plan.homes().map(|home| (home, PagedDeque::default())).collect();
         let mut places_at = |home| Some(take(&mut kept.iter_mut().find(|(at, _)| *at == home)?.1));
@@ -147,6 +151,7 @@ impl Applying {
             concerned,
             has_fanned_out: false,
             awaits_homes: false,
+            _weight: weight,
         }
     }
 
