@@ -1,5 +1,6 @@
 //! Acts on the deadlines of a connection that have passed.
 
+use stompica_proto::encode::Offender;
 use stompica_proto::error::Code;
 use stompica_proto::{ProtocolError, ws};
 
@@ -56,8 +57,24 @@ impl Connections {
         let Some(conn) = self.table.get(key) else { return };
         let offender = offender_in(&conn.input.bytes);
         let offender = self.abandon_commit(key).unwrap_or(offender);
+        self.refuse_next(turn, key, error, &offender);
+    }
+
+    /// Ends a connection with an ERROR for its next frame, which has waited. The ERROR may have to wait, too, for answers that
+    /// need memory: its input is freed at once.
+    pub(super) fn refuse_next(
+        &mut self,
+        turn: &mut Turn,
+        key: ConnKey,
+        error: ProtocolError,
+        offender: &Offender,
+    ) {
         self.end_wait(key);
-        self.fail_with(turn, key, error, &offender);
+        self.fail_with(turn, key, error, offender);
+        if let Some(conn) = self.table.get_mut(key) {
+            conn.input.discard();
+        }
+        self.count_input(turn, key);
     }
 
     /// Ends a connection whose frame was not complete in time.
@@ -164,6 +181,22 @@ mod tests {
         conn.input.arrival.is_incomplete(true, 0, turn.now_ms);
         let told = handle_deadline(&mut connections, &mut turn, keys[1]);
         assert!(told.contains("E-FRAME-TIMEOUT") && told.contains("destination:/queue/a"), "{told}");
+    }
+
+    #[test]
+    fn the_input_of_a_refused_frame_is_freed_while_its_error_waits_for_earlier_answers() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        connections.ask(&mut turn, keys[0], Some(b"earlier"), 1);
+        let conn = connections.table.get_mut(keys[0]).expect("an open connection");
+        conn.input.keep(&[b'x'; 5000]);
+        connections.park(&mut turn, keys[0], Pause::Memory);
+        connections.count_input(&turn, keys[0]);
+        assert!(connections.input_bytes > 5000);
+        turn.now_ms = 30_000;
+        assert_eq!(connections.handle_deadline(&mut turn, keys[0]), None);
+        let conn = connections.table.get_mut(keys[0]).expect("its ERROR waits");
+        assert!(conn.life.is_open() && conn.life.ending);
+        assert!(connections.input_bytes < 1000, "{} bytes", connections.input_bytes);
     }
 
     #[test]

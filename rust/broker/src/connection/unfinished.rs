@@ -10,7 +10,7 @@
 //! are refused |
 //! | three eighths, spare capacity included | the connections with the most input of all shards are refused, except those
 //! with two portions or less; what peers sent before they hung up stays in the kernel, too |
-//! | a half | these are refused, too, and so are connections whose complete SENDs wait |
+//! | a half | these are refused, too |
 
 use stompica_proto::ProtocolError;
 use stompica_proto::decode::offending_head;
@@ -19,7 +19,7 @@ use stompica_proto::error::Code;
 use super::conn::Conn;
 use super::deadline::millis;
 use super::input::offender_in;
-use super::pausing::{Pause, Question};
+use super::pausing::Pause;
 use super::{Connections, READ_BYTES};
 use crate::door::planted;
 use crate::door::sync::{AtomicI64, Ordering};
@@ -233,11 +233,9 @@ impl Connections {
         for (key, bytes) in chosen {
             let offender = self.table.get(key).map(|conn| offender_in(&conn.input.bytes)).unwrap_or_default();
             let text = format!(
-                "{bytes} bytes of input were discarded: incomplete frames and SENDs that wait may take a quarter of \
-                 memory_limit"
+                "{bytes} bytes of an incomplete frame were discarded: such frames may take a quarter of memory_limit"
             );
-            self.end_wait(key);
-            self.fail_with(turn, key, ProtocolError::new(Code::Memory, text), &offender);
+            self.refuse_next(turn, key, ProtocolError::new(Code::Memory, text), &offender);
         }
     }
 
@@ -323,49 +321,43 @@ impl Connections {
             return Vec::new();
         }
         let surplus = self.unfinished.total() - self.unfinished.limit / 16;
-        let has_stalled = |conn: &Conn| !conn.wait.is_on() && now_ms - conn.input.read_ms >= STALLED_MS;
-        self.largest_of(surplus, |_, conn| conn.input.arrival.is_on() && has_stalled(conn))
+        self.largest_of(surplus, |_, conn| !conn.wait.is_on() && now_ms - conn.input.read_ms >= STALLED_MS)
     }
 
     /// Connections to refuse because the absolute limit is exceeded: the largest ones, with the bytes that each
     /// keeps. They have at least half as much as the largest one of all shards, unless there is far too much. Who waits for
-    /// the answer to a query gets it first: it needs only turns, and the ERROR would overtake it.
+    /// an answer gets it first: the ERROR would overtake it.
     fn largest(&self, shared: &Turn) -> Vec<(ConnKey, usize)> {
         let turn = self.unfinished.turn.map(|turn| turn.key);
         let harmless = self.unfinished.harmless();
-        let asks = |conn: &Conn| matches!(conn.wait.question(), Some(Question::Query(_)));
-        let may = |key, conn: &Conn| Some(key) != turn && !asks(conn) && conn.kept_bytes() as i64 > harmless;
         let may = |key, conn: &Conn| {
-            may(key, conn)
-                && (conn.input.arrival.is_on() || harmless == 0 && conn.wait.bounded_since_ms().is_some())
+            Some(key) != turn && conn.wait.question().is_none() && conn.kept_bytes() as i64 > harmless
         };
-        let own = self.keeping().filter(|(key, conn)| may(*key, conn)).map(|(_, conn)| conn.kept_bytes());
+        let own = self.arriving().filter(|(key, conn)| may(*key, conn)).map(|(_, conn)| conn.kept_bytes());
         shared.totals.largest_input.note(shared.id, own.max().unwrap_or_default());
         let largest = shared.totals.largest_input.of_all().unwrap_or_default();
         let least = if harmless == 0 { 0 } else { largest / 2 };
         self.largest_of(self.unfinished.excess(), |key, conn| may(key, conn) && conn.kept_bytes() >= least)
     }
 
-    fn keeping(&self) -> impl Iterator<Item = (ConnKey, &Conn)> {
-        self.table.iter().filter(|(_, conn)| conn.life.is_open() && conn.kept_bytes() > 0)
+    fn arriving(&self) -> impl Iterator<Item = (ConnKey, &Conn)> {
+        self.table.iter().filter(|(_, conn)| conn.life.is_open() && conn.input.arrival.is_on())
     }
 
-    /// The connections with the most input that together exceed `excess`; those with a complete frame come last.
+    /// The connections with the largest incomplete frames that together exceed `excess`.
     fn largest_of(&self, mut excess: i64, may: impl Fn(ConnKey, &Conn) -> bool) -> Vec<(ConnKey, usize)> {
         if excess <= 0 {
             return Vec::new();
         }
-        let all = self.keeping().filter(|(key, conn)| may(*key, conn));
-        let chosen = all.map(|(key, conn)| (!conn.input.arrival.is_on(), key, conn.kept_bytes()));
-        let mut chosen: Vec<(bool, ConnKey, usize)> = chosen.collect();
-        chosen.sort_unstable_by_key(|(is_complete, _, bytes)| (*is_complete, std::cmp::Reverse(*bytes)));
-        let chosen = chosen.into_iter().map(|(_, key, bytes)| (key, bytes));
+        let all = self.arriving().filter(|(key, conn)| may(*key, conn));
+        let mut chosen: Vec<(ConnKey, usize)> = all.map(|(key, conn)| (key, conn.kept_bytes())).collect();
+        chosen.sort_unstable_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         let is_needed = |(_, bytes): &(ConnKey, usize)| {
             let needed = excess > 0;
             excess -= *bytes as i64;
             needed
         };
-        chosen.take_while(is_needed).collect()
+        chosen.into_iter().take_while(is_needed).collect()
     }
 }
 

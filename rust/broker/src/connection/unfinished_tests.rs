@@ -8,6 +8,7 @@ use stompica_proto::header;
 use super::*;
 use crate::config::Config;
 use crate::connection::fixtures::connections;
+use crate::connection::pausing::Question;
 use crate::ids::ShardId;
 use crate::totals::{Largest, Totals};
 
@@ -157,19 +158,5 @@ fn a_small_frame_is_not_refused_for_large_ones_of_other_shards() {
         connections.check_unfinished(&mut turn);
         let has_ended = connections.table.get(keys[0]).is_none_or(|conn| conn.life.ending);
         assert_eq!(has_ended, is_refused, "another shard has one of {largest_elsewhere} bytes");
-    }
-}
-
-#[test]
-fn complete_frames_that_wait_are_refused_above_half_of_the_limit() {
-    for (bytes, is_refused) in [(5 << 19, false), (7 << 19, true)] {
-        let ((mut connections, keys), mut turn) = (connections(1), limited(6 << 20));
-        turn.now_ms = CHECK_MS;
-        connections.table.get_mut(keys[0]).expect("an open connection").input.bytes = vec![0; bytes];
-        connections.park(&mut turn, keys[0], Pause::Memory);
-        connections.note_input(&mut turn, keys[0]);
-        connections.check_unfinished(&mut turn);
-        let has_ended = connections.table.get(keys[0]).is_none_or(|conn| conn.life.ending);
-        assert_eq!(has_ended, is_refused, "{bytes} bytes");
     }
 }
