@@ -188,7 +188,7 @@ mod tests {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         connections.ask(&mut turn, keys[0], Some(b"earlier"), 1);
         let conn = connections.table.get_mut(keys[0]).expect("an open connection");
-        conn.input.keep(&[b'x'; 5000]);
+        conn.input.keep(&[&b"SEND\ndestination:/queue/a\n\n"[..], &[b'x'; 5000]].concat());
         connections.park(&mut turn, keys[0], Pause::Memory);
         connections.count_input(&turn, keys[0]);
         assert!(connections.input_bytes > 5000);
