@@ -18,6 +18,8 @@ pub struct Snapshot {
     pub filters: usize,
     /// Names of queues; the name of a private queue is empty.
     pub queues: Vec<String>,
+    /// Names of those in which messages wait.
+    pub waiting: Vec<String>,
     /// Messages in queues, delivered and not settled ones included.
     pub queued: u64,
     /// Stale and retained messages.

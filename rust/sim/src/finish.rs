@@ -155,7 +155,7 @@ impl World {
     }
 
     /// New clients consume what is left in the queues. One takes one of them: whatever memory is held, the first consumer of
-    /// a connection begins if its queue exists.
+    /// a connection begins if messages wait in its queue.
     ///
     /// Returns false if the clients ended for other reasons.
     fn drain_queues(&mut self) -> Result<bool, Violation> {
@@ -174,7 +174,7 @@ impl World {
             if client.phase == Phase::Open {
                 self.drained.insert(queue);
             } else if let Some(("E-MEMORY", text)) = client.complaint()
-                && self.broker.snapshot().queues.contains(&queue)
+                && self.broker.snapshot().waiting.contains(&queue)
             {
                 let text = format!("the only consumer of {queue} was refused: {text}");
                 return Err(Violation { checker: "liveness", text });

@@ -17,7 +17,7 @@ fn kept_seeds_find_nothing() {
 }
 
 /// Seeds in which the simulator has blamed the broker by mistake.
-const MISTAKES: [(u64, u64, &str); 32] = [
+const MISTAKES: [(u64, u64, &str); 33] = [
     (9_210_134, 2000, "a rogue that read much through a buffer of 64 bytes kept the broker busy"),
     (9_220_971, 2000, "a late NACK of STOMP 1.1 refused the next delivery"),
     (9_227_673, 2000, "a late NACK of STOMP 1.1 began the next delay early"),
@@ -82,6 +82,7 @@ const MISTAKES: [(u64, u64, &str); 32] = [
         "a limit of connections that was drawn for more clients was left when there were fewer",
     ),
     (34_004_205, 2000, "a client forgot the last value that it held when the same live message came again"),
+    (46_009_540, 2000, "the first consumer of an empty queue was refused while memory was full"),
 ];
 
 #[test]

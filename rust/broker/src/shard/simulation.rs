@@ -129,9 +129,13 @@ impl Shard {
         let consumers = subscriptions.filter(|key| is_consumer(*key)).count();
         assert_eq!(consumers, self.queues.consumers.len(), "a consumer outlives its subscription");
         snapshot.filters += self.router.filters.len();
-        snapshot
-            .queues
-            .extend(self.queues.home.iter().map(|queue| String::from_utf8_lossy(&queue.name).into_owned()));
+        for queue in self.queues.home.iter() {
+            let name = String::from_utf8_lossy(&queue.name).into_owned();
+            if queue.has_pending() {
+                snapshot.waiting.push(name.clone());
+            }
+            snapshot.queues.push(name);
+        }
         snapshot.queued += self.queues.home.iter().map(|queue| queue.size()).sum::<u64>();
         snapshot.kept = self.queues.stale.everywhere() + self.queues.retained.count(); // of all shards
         snapshot.unanswered += self.unanswered();
