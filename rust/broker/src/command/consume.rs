@@ -70,21 +70,21 @@ impl Owners<'_> {
             (Feed::One(home), source) => {
                 let offender = crate::connection::answering::describe(wanted.frame);
                 let requester = to.requester();
-                let unless_exists = wanted.unless_exists.cloned();
-                let attach = Attach { subscriber, source, credit, requester, offender, unless_exists };
+                let without_backlog = wanted.without_backlog.cloned();
+                let attach = Attach { subscriber, source, credit, requester, offender, without_backlog };
                 self.notes.tell(home, HomeNote::Attach(Box::new(attach)));
             }
             (Feed::All, Source::Pattern(pattern)) => self.notes.tell_everyone(|| {
                 let (source, offender) = (Source::Pattern(pattern.clone()), Offender::default()); // a pattern is not refused
                 let requester = to.requester();
-                let unless_exists = None;
+                let without_backlog = None;
                 HomeNote::Attach(Box::new(Attach {
                     subscriber,
                     source,
                     credit,
                     requester,
                     offender,
-                    unless_exists,
+                    without_backlog,
                 }))
             }),
             (Feed::All, _) => {}

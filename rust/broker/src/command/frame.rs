@@ -228,7 +228,7 @@ impl Owners<'_> {
             Request::Subscribe { id, destination, ack } => {
                 let destination = self.router.translate(&destination)?.into_owned();
                 let (id, destination) = (id.as_deref(), &*destination);
-                let wanted = subscribe::Wanted { frame, id, destination, ack, unless_exists: None };
+                let wanted = subscribe::Wanted { frame, id, destination, ack, without_backlog: None };
                 self.subscribe(key, &wanted, receipt)?;
             }
             Request::Unsubscribe { id, destination } => {

@@ -39,7 +39,7 @@ impl Owners<'_> {
         }
         self.check_subscription(key, name)?;
         let wanted =
-            Wanted { frame, id: Some(name), destination: name, ack: AckMode::Auto, unless_exists: None };
+            Wanted { frame, id: Some(name), destination: name, ack: AckMode::Auto, without_backlog: None };
         let options = SubscribeOptions::default();
         self.subscribe_named(key, full, QueueKind::Temporary, &wanted, &options, None)?;
         if let Some(own) = self.connections.table.get_mut(key).and_then(|conn| conn.temporary.as_mut()) {

@@ -35,7 +35,7 @@ pub(super) struct Wanted<'a> {
     pub destination: &'a [u8],
     pub ack: AckMode,
     /// The refusal if there is no backlog that it could consume, because memory is full.
-    pub unless_exists: Option<&'a ProtocolError>,
+    pub without_backlog: Option<&'a ProtocolError>,
 }
 
 impl<'a> Wanted<'a> {
@@ -66,7 +66,7 @@ impl Owners<'_> {
         {
             return Err(refusal.clone());
         }
-        let wanted = &Wanted { unless_exists: refusal.as_ref(), ..*wanted };
+        let wanted = &Wanted { without_backlog: refusal.as_ref(), ..*wanted };
         let destination = self.name_to_subscribe_to(key, wanted.destination)?;
         if kind.is_reserved() {
             self.require_local(key)?;

@@ -314,7 +314,7 @@ fn the_first_consumer_of_a_queue_that_exists_begins_whatever_memory_is_held() {
     fixture.notes_to_other();
     let key = fixture.client();
     fixture.send(key, &format!("SUBSCRIBE\nid:0\ndestination:{other}\n\n"));
-    let refusal = attach(&mut fixture).unless_exists.map(|refusal| refusal.code);
+    let refusal = attach(&mut fixture).without_backlog.map(|refusal| refusal.code);
     assert_eq!(refusal, Some(Code::Memory), "its home decides");
     fixture.send(second, &format!("SUBSCRIBE\nid:1\ndestination:{own}\n\n"));
     assert_eq!(fixture.error_to(second), "E-MEMORY", "it is not its first subscription");

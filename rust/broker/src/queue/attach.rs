@@ -36,8 +36,11 @@ enum Attached {
 impl Owners<'_> {
     /// Attaches a subscription to its source, and answers it.
     pub(super) fn attach(&mut self, attach: Attach) {
-        let Attach { subscriber, source, credit, requester, offender, unless_exists } = attach;
-        match self.attach_to(source, subscriber, credit, requester.to(), unless_exists) {
+        let Attach { subscriber, source, credit, requester, offender, without_backlog } = attach;
+        if let Some(refusal) = without_backlog.filter(|_| !self.has_backlog(&source)) {
+            return self.notes.answer(requester, Err((refusal, offender)));
+        }
+        match self.attach_to(source, subscriber, credit, requester.to()) {
             Ok(Attached::Now) => self.answer(requester, Ok(())),
             Ok(Attached::Behind(name)) => self.revive(&name, subscriber, requester),
             Ok(Attached::Later(queue)) => match self.queues.bindings.get_mut(&queue) {
@@ -49,29 +52,22 @@ impl Owners<'_> {
     }
 
     /// # Errors
-    /// `E-DEST-COUNT`, `E-MEMORY`; for durable subscriptions `E-DURABLE-IN-USE`, `E-DURABLE-OTHER`, `E-DEST-INVALID`.
+    /// `E-DEST-COUNT`; for durable subscriptions `E-DURABLE-IN-USE`, `E-DURABLE-OTHER`, `E-DEST-INVALID`.
     fn attach_to(
         &mut self,
         source: Source,
         subscriber: Subscriber,
         credit: Credit,
         to: AnswerTo,
-        unless_exists: Option<ProtocolError>,
     ) -> Result<Attached, ProtocolError> {
         let mut attached = Attached::Now;
         match source {
             Source::Queue(name, kind) => {
                 let queue = match self.queues.home.find(&name) {
-                    Some(queue) => {
-                        self.require_backlog(queue, unless_exists)?;
-                        queue
-                    }
+                    Some(queue) => queue,
                     // Only its owner creates it, and it is removed with its owner.
                     None if kind == QueueKind::Temporary => return Ok(Attached::Now),
-                    None => match unless_exists {
-                        Some(refusal) => return Err(refusal),
-                        None => self.create_queue(&name, kind)?,
-                    },
+                    None => self.create_queue(&name, kind)?,
                 };
                 self.queues.home.attach(queue, subscriber, credit);
                 if kind == QueueKind::Worker {
@@ -85,10 +81,6 @@ impl Owners<'_> {
                 }
             }
             Source::Durable { name, topic, shared, without } => {
-                match self.queues.home.find(&name) {
-                    Some(queue) => self.require_backlog(queue, unless_exists)?,
-                    None => unless_exists.map_or(Ok(()), Err)?,
-                }
                 let waits = self.queues.home.find(&name).is_some() && to.awaited;
                 let queue;
                 (queue, attached) = self.durable(&name, &topic, (shared, without), to)?;
@@ -106,16 +98,11 @@ impl Owners<'_> {
         Ok(attached)
     }
 
-    /// Refuses a consumer while memory is full, unless it can free memory: messages wait in the queue, and few others consume
-    /// it.
-    fn require_backlog(&self, queue: QueueKey, refusal: Option<ProtocolError>) -> Result<(), ProtocolError> {
-        let queue = self.queues.home.queue(queue);
-        match refusal {
-            Some(refusal) if !queue.is_some_and(|it| it.has_pending() && it.holders() < LATE_CONSUMERS) => {
-                Err(refusal)
-            }
-            _ => Ok(()),
-        }
+    /// Whether a consumer can free memory: messages wait in its queue, and few others consume it.
+    fn has_backlog(&self, source: &Source) -> bool {
+        let (Source::Queue(name, _) | Source::Durable { name, .. }) = source else { return false };
+        let queue = self.queues.home.find(name).and_then(|key| self.queues.home.queue(key));
+        queue.is_some_and(|queue| queue.has_pending() && queue.holders() < LATE_CONSUMERS)
     }
 
     /// The queue of a durable subscription, created and bound to its topic if necessary.

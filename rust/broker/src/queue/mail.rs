@@ -48,8 +48,8 @@ pub struct Attach {
     pub requester: Requester,
     /// The SUBSCRIBE frame, for an ERROR.
     pub offender: Offender,
-    /// The refusal if the queue does not exist, because memory is full.
-    pub unless_exists: Option<ProtocolError>,
+    /// The refusal if there is no backlog that it could consume, because memory is full.
+    pub without_backlog: Option<ProtocolError>,
 }
 
 /// Messages of a transaction for which a home reserves room.

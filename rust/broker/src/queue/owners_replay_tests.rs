@@ -72,7 +72,7 @@ fn many_stale_messages_for_a_consumer_are_delivered_as_a_job() {
         credit,
         requester,
         offender: Offender::default(),
-        unless_exists: None,
+        without_backlog: None,
     };
     world.tell(HomeNote::Attach(Box::new(attach)));
     let first = world.local();

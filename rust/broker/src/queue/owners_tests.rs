@@ -91,18 +91,18 @@ impl World {
     }
 
     fn attach(&mut self, subscriber: Subscriber, source: Source, requester: Requester) {
-        self.attach_unless(subscriber, source, requester, None);
+        self.attach_if_backlog(subscriber, source, requester, None);
     }
 
-    fn attach_unless(
+    fn attach_if_backlog(
         &mut self,
         subscriber: Subscriber,
         source: Source,
         requester: Requester,
-        unless_exists: Option<ProtocolError>,
+        without_backlog: Option<ProtocolError>,
     ) {
         let offender = Offender::default();
-        let attach = Attach { subscriber, source, credit: CREDIT, requester, offender, unless_exists };
+        let attach = Attach { subscriber, source, credit: CREDIT, requester, offender, without_backlog };
         self.tell(HomeNote::Attach(Box::new(attach)));
     }
 }
@@ -227,13 +227,13 @@ fn while_memory_is_full_a_consumer_needs_a_queue_with_messages() {
     world.tell(HomeNote::Enqueue(message("/queue/a", "x"), None));
     for (token, name) in [(1, b"/queue/a"), (2, b"/queue/b")] {
         let refusal = ProtocolError::new(Code::Memory, "memory is full");
-        world.attach_unless(subscriber(OWN, token), queue(name), frame(token.into()), Some(refusal));
+        world.attach_if_backlog(subscriber(OWN, token), queue(name), frame(token.into()), Some(refusal));
     }
     assert_eq!(world.local(), ["applied 1", "refused 2 E-MEMORY"]);
     assert_eq!((world.queues.home.named(), world.find(b"/queue/b")), (1, None));
     world.queues.home.dispatch(10); // nothing waits in it any more
     let refusal = ProtocolError::new(Code::Memory, "memory is full");
-    world.attach_unless(subscriber(OWN, 3), queue(b"/queue/a"), frame(3), Some(refusal));
+    world.attach_if_backlog(subscriber(OWN, 3), queue(b"/queue/a"), frame(3), Some(refusal));
     assert!(world.local().contains(&"refused 3 E-MEMORY".to_owned()));
 }
 
@@ -298,7 +298,7 @@ fn a_portion_of_a_long_queue_is_dispatched_at_once() {
         credit,
         requester: frame(1),
         offender,
-        unless_exists: None,
+        without_backlog: None,
     })));
     (0..200).for_each(|_| world.tell(HomeNote::Enqueue(message("/queue/a", "x"), None)));
     let queue = world.find(b"/queue/a").expect("a queue");
@@ -447,7 +447,7 @@ fn a_queue_can_have_another_order_than_arrival() {
         credit,
         requester,
         offender: Offender::default(),
-        unless_exists: None,
+        without_backlog: None,
     };
     world.tell(HomeNote::Attach(Box::new(attach)));
     world.owners().dispatch_at_once(found);

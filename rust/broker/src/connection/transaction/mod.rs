@@ -99,8 +99,6 @@ pub(super) struct Open {
 pub struct Transactions {
     pub(super) open: Vec<Open>,
     pub(super) bytes: usize,
-    /// The number of ACKs and NACKs in them.
-    acks: usize,
 }
 
 impl Transactions {
@@ -139,9 +137,7 @@ impl Transactions {
         }
         self.bytes += bytes;
         self.open[at].bytes += bytes;
-        let acks = usize::from(matches!(operation, Operation::Ack { .. }));
-        self.acks += acks;
-        self.open[at].acks += acks;
+        self.open[at].acks += usize::from(matches!(operation, Operation::Ack { .. }));
         self.open[at].operations.push_back(operation);
         Ok(())
     }
@@ -163,7 +159,6 @@ impl Transactions {
         }
         let ended = self.open.remove(at);
         self.bytes -= ended.bytes;
-        self.acks -= ended.acks;
         if self.open.len() < self.open.capacity() / 4 {
             self.open.shrink_to(2 * self.open.len()); // unused capacity counts as held
         }
@@ -183,8 +178,8 @@ impl Transactions {
     /// Bytes of names, ACKs and NACKs of all transactions.
     #[must_use]
     pub fn bytes_besides_sends(&self) -> usize {
-        let each = |open: &Open| size_of::<Open>() + open.id.len();
-        self.open.iter().map(each).sum::<usize>() + self.acks * size_of::<Operation>()
+        let each = |open: &Open| size_of::<Open>() + open.id.len() + open.acks * size_of::<Operation>();
+        self.open.iter().map(each).sum()
     }
 
     /// Bytes of all transactions; the messages are counted separately.
