@@ -65,16 +65,7 @@ fn many_stale_messages_for_a_consumer_are_delivered_as_a_job() {
         world.tell(HomeNote::Enqueue(message("#w", "x"), None));
     }
     let credit = Credit { messages: 1000, bytes: 1 << 20 };
-    let (source, requester) = (worker(b"#w"), frame(1));
-    let attach = Attach {
-        subscriber: subscriber(OWN, 0),
-        source,
-        credit,
-        requester,
-        offender: Offender::default(),
-        without_backlog: None,
-    };
-    world.tell(HomeNote::Attach(Box::new(attach)));
+    world.tell_attach(Attach { credit, ..attach(subscriber(OWN, 0), worker(b"#w"), frame(1)) });
     let first = world.local();
     assert!(first.len() < 100 && first.iter().all(|note| note == "deliver x"), "{first:?}");
     assert_eq!(world.turn.jobs.pop(), Some(Job::Revive));

@@ -1,5 +1,7 @@
 //! Tests of the queues of a home with the other owners they need, without connections.
 
+#[path = "owners_allowance_tests.rs"]
+mod allowance_tests;
 #[path = "owners_replay_tests.rs"]
 mod replay_tests;
 #[path = "owners_transaction_tests.rs"]
@@ -91,20 +93,18 @@ impl World {
     }
 
     fn attach(&mut self, subscriber: Subscriber, source: Source, requester: Requester) {
-        self.attach_if_backlog(subscriber, source, requester, None);
+        self.tell_attach(attach(subscriber, source, requester));
     }
 
-    fn attach_if_backlog(
-        &mut self,
-        subscriber: Subscriber,
-        source: Source,
-        requester: Requester,
-        without_backlog: Option<ProtocolError>,
-    ) {
-        let offender = Offender::default();
-        let attach = Attach { subscriber, source, credit: CREDIT, requester, offender, without_backlog };
+    fn tell_attach(&mut self, attach: Attach) {
         self.tell(HomeNote::Attach(Box::new(attach)));
     }
+}
+
+/// A SUBSCRIBE of a queue.
+fn attach(subscriber: Subscriber, source: Source, requester: Requester) -> Attach {
+    let offender = Offender::default();
+    Attach { subscriber, source, credit: CREDIT, requester, offender, without_backlog: None }
 }
 
 fn describe(note: Note) -> String {
@@ -226,14 +226,15 @@ fn while_memory_is_full_a_consumer_needs_a_queue_with_messages() {
     let mut world = World::new(1, Config::default());
     world.tell(HomeNote::Enqueue(message("/queue/a", "x"), None));
     for (token, name) in [(1, b"/queue/a"), (2, b"/queue/b")] {
-        let refusal = ProtocolError::new(Code::Memory, "memory is full");
-        world.attach_if_backlog(subscriber(OWN, token), queue(name), frame(token.into()), Some(refusal));
+        let without_backlog = Some(ProtocolError::new(Code::Memory, "memory is full"));
+        let attach = attach(subscriber(OWN, token), queue(name), frame(token.into()));
+        world.tell_attach(Attach { without_backlog, ..attach });
     }
     assert_eq!(world.local(), ["applied 1", "refused 2 E-MEMORY"]);
     assert_eq!((world.queues.home.named(), world.find(b"/queue/b")), (1, None));
     world.queues.home.dispatch(10); // nothing waits in it any more
-    let refusal = ProtocolError::new(Code::Memory, "memory is full");
-    world.attach_if_backlog(subscriber(OWN, 3), queue(b"/queue/a"), frame(3), Some(refusal));
+    let without_backlog = Some(ProtocolError::new(Code::Memory, "memory is full"));
+    world.tell_attach(Attach { without_backlog, ..attach(subscriber(OWN, 3), queue(b"/queue/a"), frame(3)) });
     assert!(world.local().contains(&"refused 3 E-MEMORY".to_owned()));
 }
 
@@ -290,16 +291,7 @@ fn a_queue_is_on_the_list_of_ready_queues_once() {
 fn a_portion_of_a_long_queue_is_dispatched_at_once() {
     let mut world = World::new(1, Config::default());
     let credit = Credit { messages: 1000, bytes: 100_000 };
-    let offender = Offender::default();
-    let (subscriber, source) = (subscriber(OWN, 0), queue(b"/queue/a"));
-    world.tell(HomeNote::Attach(Box::new(Attach {
-        subscriber,
-        source,
-        credit,
-        requester: frame(1),
-        offender,
-        without_backlog: None,
-    })));
+    world.tell_attach(Attach { credit, ..attach(subscriber(OWN, 0), queue(b"/queue/a"), frame(1)) });
     (0..200).for_each(|_| world.tell(HomeNote::Enqueue(message("/queue/a", "x"), None)));
     let queue = world.find(b"/queue/a").expect("a queue");
     let dispatched = [(), ()].map(|()| {
@@ -331,50 +323,6 @@ fn a_message_that_fails_too_often_is_sent_to_its_dead_letter_queue() {
         world.queues.home.iter().map(|queue| String::from_utf8_lossy(&queue.name).into_owned()).collect();
     assert_eq!((names.len(), world.queues.home.counts.dead_lettered), (2, 1), "{names:?}");
     assert_eq!((world.waiting(b"/queue/a"), world.waiting(names[1].as_bytes())), (0, 1));
-}
-
-#[test]
-fn a_home_tells_how_many_messages_it_would_deliver_at_once() {
-    let mut world = World::new(2, Config::default());
-    world.owners().read(OTHER, MemoryNote::AllowanceRequest(b"/queue/a".as_slice().into()).into());
-    assert!(world.remote().is_empty(), "the queue has no consumer");
-    world.attach(subscriber(OWN, 0), queue(b"/queue/a"), frame(1));
-    world.owners().read(OTHER, MemoryNote::AllowanceRequest(b"/queue/a".as_slice().into()).into());
-    assert_eq!(world.remote(), ["allowance 10"]);
-}
-
-#[test]
-fn a_consumer_of_a_pattern_allows_messages_to_queues_that_do_not_exist_yet() {
-    let mut world = World::new(2, Config::default());
-    world.attach(subscriber(OWN, 0), Source::Pattern(b"/queue/p/*".as_slice().into()), frame(1));
-    let allowance = |world: &mut World, name: &str| world.owners().allowance_of(name.as_bytes());
-    assert_eq!(allowance(&mut world, "/queue/other"), None);
-    assert_eq!(allowance(&mut world, "/queue/p/a").map(|it| it.messages), Some(10));
-    assert!(world.find(b"/queue/p/a").is_none(), "nothing was created");
-    for _ in 0..10 {
-        world.tell(HomeNote::Enqueue(message("/queue/p/a", "x"), None));
-    }
-    world.queues.home.dispatch(100);
-    // It may be granted more, as long as it has not requested credit from other homes.
-    assert_eq!(allowance(&mut world, "/queue/p/a").map(|it| it.messages), Some(1));
-    world.tell(HomeNote::Enqueue(message("/queue/p/a", "x"), None));
-    world.queues.home.dispatch(100);
-    assert_eq!(allowance(&mut world, "/queue/p/a"), None);
-    assert_eq!(allowance(&mut world, "/queue/p/b"), None);
-}
-
-#[test]
-fn messages_that_would_be_dropped_need_no_allowance() {
-    let temporary = crate::destination::full_name(b"/temp-queue/x", &"0".repeat(32));
-    for (ttl_ms, worker_topic) in [(0, Some(Allowance::MOST)), (1000, None)] {
-        let mut world = World::new(1, Config { ttl_ms, ..Config::default() });
-        assert_eq!(world.owners().allowance_of(&temporary), Some(Allowance::MOST), "its owner has gone");
-        assert_eq!(world.owners().allowance_of(b"#w"), worker_topic);
-        world.attach(subscriber(OWN, 0), worker(b"#w"), frame(1));
-        assert_eq!(world.owners().allowance_of(b"#w").map(|it| it.messages), Some(10));
-        world.tell(HomeNote::Detach(subscriber(OWN, 0)));
-        assert_eq!(world.owners().allowance_of(b"#w"), worker_topic, "without a consumer");
-    }
 }
 
 #[test]
@@ -439,17 +387,8 @@ fn a_queue_can_have_another_order_than_arrival() {
     }
     let found = world.find(b"/queue/a").expect("a queue");
     world.queues.home.pick_by(found, Priority);
-    let (source, requester) = (queue(b"/queue/a"), frame(1));
     let credit = Credit { messages: 3, bytes: 1000 };
-    let attach = Attach {
-        subscriber: subscriber(OWN, 0),
-        source,
-        credit,
-        requester,
-        offender: Offender::default(),
-        without_backlog: None,
-    };
-    world.tell(HomeNote::Attach(Box::new(attach)));
+    world.tell_attach(Attach { credit, ..attach(subscriber(OWN, 0), queue(b"/queue/a"), frame(1)) });
     world.owners().dispatch_at_once(found);
     assert_eq!(world.local(), ["applied 1", "deliver 0", "deliver 1a", "deliver 1b"]);
     world.tell(HomeNote::Enqueue(message("/queue/a", "0late"), None));

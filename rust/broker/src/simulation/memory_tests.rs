@@ -8,7 +8,6 @@ use super::client::Client;
 use super::support::{broker, connect, exchange, fill_outboxes, messages, names_at_home, receipts};
 use crate::config::{Config, SlowConsumer};
 use crate::connection::pausing::Pause;
-use crate::mail::mailbox::Mail;
 
 #[test]
 fn new_names_are_refused_before_messages_that_are_not_kept() {
@@ -382,37 +381,4 @@ fn the_queues_of_subscriptions_to_a_topic_share_the_bytes_of_a_message() {
     exchange(&mut broker, &mut publisher);
     let bytes = usize::try_from(broker.snapshot().held_bytes - before).expect("more than before");
     assert!((2 * BYTES..3 * BYTES).contains(&bytes), "{bytes} bytes are held for 20 copies of 2 messages");
-}
-
-#[test]
-fn after_a_reload_to_less_memory_a_consumer_empties_the_queue_that_fills_it() {
-    for (home, is_durable) in [(0, false), (1, false), (0, true)] {
-        let config = Config { writers: 2, memory_limit: 8 << 20, ..Config::default() };
-        let mut broker = broker(config.clone());
-        let start = if is_durable { "/topic/" } else { "/queue/" };
-        let queue = names_at_home(&broker, start, home).next().expect("any number of names");
-        let headers = if is_durable { "durable:true\n" } else { "" };
-        let [mut publisher, mut consumer] = [0; 2].map(|shard| connect(&mut broker, shard));
-        if is_durable {
-            let mut first = connect(&mut broker, 1);
-            first.send(format!("SUBSCRIBE\nid:0\n{headers}destination:{queue}\n\n\0").as_bytes());
-            exchange(&mut broker, &mut first);
-        }
-        for _ in 0..50 {
-            publisher.send(format!("SEND\ndestination:{queue}\n\n{}\0", "x".repeat(100_000)).as_bytes());
-            exchange(&mut broker, &mut publisher);
-        }
-        let less = std::sync::Arc::new(Config { memory_limit: 4 << 20, ..config });
-        for mailbox in broker.shared.mailboxes.iter() {
-            mailbox.post(&mut vec![Mail::Reload(std::sync::Arc::clone(&less))]);
-        }
-        broker.run_until_idle();
-        assert!(broker.snapshot().held_bytes > 4 << 20);
-        let receipt = consumer.expect_receipt();
-        let subscribe = format!("SUBSCRIBE\nid:0\n{headers}destination:{queue}\nreceipt:{receipt}\n\n\0");
-        consumer.send(subscribe.as_bytes());
-        exchange(&mut broker, &mut consumer);
-        assert_eq!((messages(&consumer), receipts(&consumer)), (50, 1), "home {home}, {is_durable}");
-        assert!(broker.snapshot().held_bytes < 1 << 20);
-    }
 }

@@ -8,8 +8,9 @@ use super::client::Client;
 use super::near_limit::{
     LIMIT, fill_up_to, held, last_ack_id, near_the_limit, publish, small_memory, subscriber, wait, worker,
 };
-use super::support::{broker, connect, exchange, messages, receipts};
+use super::support::{broker, connect, exchange, messages, names_at_home, receipts};
 use crate::config::{Config, SlowConsumer};
+use crate::mail::mailbox::Mail;
 
 /// What acknowledges each message of a client.
 fn acks(client: &Client, headers: &str) -> Vec<u8> {
@@ -300,5 +301,38 @@ fn what_is_in_flight_is_forgotten_where_messages_are_dropped() {
         greedy.send(format!("ACK\nid:{}\nreceipt:r\n\n\0", last_ack_id(&greedy)).as_bytes());
         exchange(&mut broker, &mut greedy);
         assert_eq!((receipts(&greedy), greedy.is_closed()), (2, false));
+    }
+}
+
+#[test]
+fn after_a_reload_to_less_memory_a_consumer_empties_the_queue_that_fills_it() {
+    for (home, is_durable) in [(0, false), (1, false), (0, true)] {
+        let config = Config { writers: 2, memory_limit: 8 << 20, ..Config::default() };
+        let mut broker = broker(config.clone());
+        let start = if is_durable { "/topic/" } else { "/queue/" };
+        let queue = names_at_home(&broker, start, home).next().expect("any number of names");
+        let headers = if is_durable { "durable:true\n" } else { "" };
+        let [mut publisher, mut consumer] = [0; 2].map(|shard| connect(&mut broker, shard));
+        if is_durable {
+            let mut first = connect(&mut broker, 1);
+            first.send(format!("SUBSCRIBE\nid:0\n{headers}destination:{queue}\n\n\0").as_bytes());
+            exchange(&mut broker, &mut first);
+        }
+        for _ in 0..50 {
+            publisher.send(format!("SEND\ndestination:{queue}\n\n{}\0", "x".repeat(100_000)).as_bytes());
+            exchange(&mut broker, &mut publisher);
+        }
+        let less = std::sync::Arc::new(Config { memory_limit: 4 << 20, ..config });
+        for mailbox in broker.shared.mailboxes.iter() {
+            mailbox.post(&mut vec![Mail::Reload(std::sync::Arc::clone(&less))]);
+        }
+        broker.run_until_idle();
+        assert!(broker.snapshot().held_bytes > 4 << 20);
+        let receipt = consumer.expect_receipt();
+        let subscribe = format!("SUBSCRIBE\nid:0\n{headers}destination:{queue}\nreceipt:{receipt}\n\n\0");
+        consumer.send(subscribe.as_bytes());
+        exchange(&mut broker, &mut consumer);
+        assert_eq!((messages(&consumer), receipts(&consumer)), (50, 1), "home {home}, {is_durable}");
+        assert!(broker.snapshot().held_bytes < 1 << 20);
     }
 }
