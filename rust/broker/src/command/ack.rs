@@ -183,7 +183,8 @@ impl Owners<'_> {
         if consumer.ack != AckMode::Client && verdict == Verdict::Accepted {
             // The common case: one delivery, without a list.
             let Some(taken) = consumer.unacked.take(number) else { return true };
-            self.note_acknowledged(key, 1, true);
+            let bytes = consumer.owed_bytes(taken.message.size());
+            self.note_acknowledged(key, 1, bytes, true);
             self.turn.counters.acked += 1;
             self.delivery().settle_one(subscription, &taken);
             self.delivery().grant_credit(subscription);
@@ -202,7 +203,10 @@ impl Owners<'_> {
             let Some(consumer) = self.queues.consumers.get_mut(subscription) else { return true };
             let (taken, is_done) = take_portion(&mut consumer.unacked, covered, number);
             let retries = Retries::of(consumer);
-            self.note_acknowledged(key, taken.len(), is_done);
+            // What failed is delivered again.
+            let done = taken.iter().filter(|_| verdict != Verdict::Failed);
+            let bytes = done.map(|taken| consumer.owed_bytes(taken.message.size())).sum();
+            self.note_acknowledged(key, taken.len(), bytes, is_done);
             if may_be_late && !is_accepted {
                 // The client may not have refused these, and acknowledges their earlier deliveries later.
                 let ids = taken.iter().map(|taken| (taken.number, taken.id_hash));
@@ -222,8 +226,11 @@ impl Owners<'_> {
         writes.is_some_and(|writes| writes.is_acknowledging)
     }
 
-    fn note_acknowledged(&mut self, key: ConnKey, count: usize, is_done: bool) {
+    fn note_acknowledged(&mut self, key: ConnKey, count: usize, bytes: usize, is_done: bool) {
         self.turn.budget.visit(count);
+        if self.turn.memory.is_short {
+            self.delivery().note_ack(key, bytes);
+        }
         if let Some(pending_writes) =
             self.connections.table.get_mut(key).and_then(|conn| conn.pending_writes.as_mut())
         {

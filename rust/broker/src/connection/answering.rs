@@ -190,6 +190,7 @@ impl Connections {
         let (close_code, reason) = (error.code.websocket_close(), error.code.message());
         conn.life.ending = true;
         conn.input.read_ms = turn.now_ms; // the time for the answers before the ERROR begins
+        conn.discard_input(); // the answers may need the memory
         let mut frame = Vec::new();
         encode::error(&mut frame, &error, offender, conn.protocol.session.version());
         if planted!("error-overtakes") {

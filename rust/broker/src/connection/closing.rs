@@ -43,10 +43,7 @@ impl Connections {
         self.close_websocket(key, close_code, reason);
         let Some(conn) = self.table.get_mut(key) else { return };
         conn.life.phase = Phase::Leaving;
-        conn.input.discard();
-        if let Some(state) = conn.websocket() {
-            state.raw = Vec::new();
-        }
+        conn.discard_input();
         conn.answers.clear();
         if let Some(open) = conn.transactions.take() {
             self.effects.push_back(Effect::DiscardsTransactions(open));

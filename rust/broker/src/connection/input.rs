@@ -133,6 +133,14 @@ impl Input {
 }
 
 impl Conn {
+    /// Discards all input that is kept, also what is not unpacked from WebSocket frames.
+    pub fn discard_input(&mut self) {
+        self.input.discard();
+        if let Some(state) = self.websocket() {
+            state.raw = Vec::new();
+        }
+    }
+
     /// The beginning of a STOMP frame that is kept, if it is short enough to be copied before the bytes of the next
     /// read.
     #[must_use]

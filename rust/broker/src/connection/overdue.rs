@@ -60,8 +60,7 @@ impl Connections {
         self.refuse_next(turn, key, error, &offender);
     }
 
-    /// Ends a connection with an ERROR for its next frame, which has waited. The ERROR may have to wait, too, for answers that
-    /// need memory: its input is freed at once.
+    /// Ends a connection with an ERROR for its next frame, which has waited.
     pub(super) fn refuse_next(
         &mut self,
         turn: &mut Turn,
@@ -71,10 +70,6 @@ impl Connections {
     ) {
         self.end_wait(key);
         self.fail_with(turn, key, error, offender);
-        if let Some(conn) = self.table.get_mut(key) {
-            conn.input.discard();
-        }
-        self.count_input(turn, key);
     }
 
     /// Ends a connection whose frame was not complete in time.
@@ -209,5 +204,26 @@ mod tests {
         turn.now_ms = 30_000;
         assert_eq!(connections.handle_deadline(&mut turn, keys[0]), Some(Overdue::SlowConsumer));
         assert_eq!(connections.handle_deadline(&mut turn, keys[1]), Some(Overdue::Held));
+    }
+
+    #[test]
+    fn an_error_that_waits_for_answers_keeps_no_input() {
+        for is_websocket in [false, true] {
+            let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+            connections.ask(&mut turn, keys[0], Some(b"earlier"), 1);
+            let conn = connections.table.get_mut(keys[0]).expect("an open connection");
+            if is_websocket {
+                conn.protocol.transport = Transport::WebSocket(Box::new(WebSocket::new(0)));
+                connections.keep_raw(&turn, keys[0], &[b'x'; 5000]);
+            } else {
+                conn.input.keep(&[&b"SEND\ndestination:/queue/a\n\n"[..], &[b'x'; 5000]].concat());
+            }
+            connections.count_input(&turn, keys[0]);
+            assert!(connections.input_bytes > 5000);
+            connections.time_out_frame(&mut turn, keys[0], 30_000);
+            let conn = connections.table.get_mut(keys[0]).expect("its ERROR waits");
+            assert!(conn.life.is_open() && conn.life.ending);
+            assert!(connections.input_bytes < 1000, "{} bytes", connections.input_bytes);
+        }
     }
 }

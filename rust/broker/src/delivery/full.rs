@@ -188,10 +188,10 @@ impl Owners<'_> {
         }
     }
 
-    /// Looks at a connection that is full once more, since it has acknowledged something: no write may follow. So many bytes
-    /// are from its private queues.
+    /// Looks at a connection that is full once more, since its client has acknowledged or refused something: no write may
+    /// follow. So many bytes of it were owed to the client.
     #[cold]
-    pub(super) fn note_ack(&mut self, key: ConnKey, bytes: usize) {
+    pub(crate) fn note_ack(&mut self, key: ConnKey, bytes: usize) {
         if let Some(full) = self.connections.table.get_mut(key).and_then(|conn| conn.output.full.as_mut()) {
             full.note_acknowledged(bytes);
             self.connections.queue_for_flushing(key);

@@ -302,7 +302,6 @@ impl Owners<'_> {
         let Some(consumer) = self.queues.consumers.get_mut(key) else { return Credit::default() };
         let bytes = if consumer.bytes_on_ack { message.size() as i64 } else { 0 };
         let (conn, is_replaying) = (consumer.conn, consumer.initial_replay.is_some());
-        let is_own = consumer.own_queue.is_some();
         let credit = match consumer.shared_credit.as_mut().filter(|shared| !shared.requests.is_empty()) {
             Some(shared_credit) => {
                 shared_credit.available += 1;
@@ -310,9 +309,6 @@ impl Owners<'_> {
             }
             None => Credit { messages: 1 + i64::from(planted!("credit-twice")), bytes },
         };
-        if self.turn.memory.is_short {
-            self.note_ack(conn, if is_own { message.size() } else { 0 });
-        }
         if is_replaying {
             self.pull_soon(conn); // if messages that waited for this credit have expired, no write follows
         }

@@ -6,6 +6,7 @@ use stompica_proto::session::AckMode;
 
 use crate::config::SlowConsumer;
 use crate::ids::{ConnKey, ConsumerKey, QueueKey, ShardId, SubscriptionKey};
+use crate::message::DELIVERY_BYTES;
 use crate::queue::unacked::Unacked;
 use crate::router::group::WireFormat;
 use crate::text::{Text, Weight};
@@ -119,6 +120,14 @@ impl ConsumerState {
     /// Adds no more messages to its private queue, if it has one.
     pub fn close_queue(&mut self) {
         self.ends = self.own_queue.is_some();
+    }
+
+    /// How much less is owed to its client after it has acknowledged a message of so many bytes. The server's policy for
+    /// slow consumers concerns only messages from topics, and only of subscriptions without a policy of their own.
+    #[must_use]
+    pub fn owed_bytes(&self, bytes: usize) -> usize {
+        let is_owed = self.own_queue.is_some() && self.slow_consumer.is_none();
+        if is_owed { bytes + DELIVERY_BYTES } else { 0 }
     }
 }
 

@@ -2,15 +2,9 @@
 
 use super::SimulatedBroker;
 use super::client::Client;
-use super::near_limit::{fill_up_to, near_the_limit, publish, small_memory, wait, worker};
+use super::near_limit::{ack_ids, cut_off, fill_up_to, near_the_limit, publish, small_memory, wait, worker};
 use super::support::{broker, connect, exchange, messages, receipts};
 use crate::config::{Config, SlowConsumer};
-
-fn ack_ids(client: &Client) -> Vec<String> {
-    let heads = client.received_frames().filter(|head| head.starts_with("MESSAGE"));
-    let ids = heads.filter_map(|head| head.split(" | ").find_map(|line| line.strip_prefix("ack:")));
-    ids.map(str::to_owned).collect()
-}
 
 /// A client with so many unacknowledged deliveries of 10 KB from `/topic/jobs`.
 fn holder(broker: &mut SimulatedBroker, prefetch: u32, count: usize) -> (Client, Client) {
@@ -20,11 +14,6 @@ fn holder(broker: &mut SimulatedBroker, prefetch: u32, count: usize) -> (Client,
         exchange(broker, &mut holder);
     }
     (holder, publisher)
-}
-
-/// How many clients were cut off.
-fn cut_off(broker: &SimulatedBroker) -> u64 {
-    broker.threads.iter().map(|thread| thread.shard.turn.counters.slow_consumers).sum()
 }
 
 #[test]

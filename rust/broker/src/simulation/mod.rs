@@ -55,6 +55,8 @@ mod own_policy_tests;
 #[cfg(test)]
 mod paging_tests;
 #[cfg(test)]
+mod progress_tests;
+#[cfg(test)]
 mod session_tests;
 #[cfg(test)]
 mod shortage_tests;

@@ -53,12 +53,16 @@ pub(super) fn held(broker: &SimulatedBroker) -> i64 {
     broker.threads[0].shard.turn.held_bytes()
 }
 
+/// The ids that acknowledge the messages of a client.
+pub(super) fn ack_ids(client: &Client) -> Vec<String> {
+    let heads = client.received_frames().filter(|head| head.starts_with("MESSAGE"));
+    let ids = heads.filter_map(|head| head.split(" | ").find_map(|line| line.strip_prefix("ack:")));
+    ids.map(str::to_owned).collect()
+}
+
 /// The id that acknowledges the last message of a client.
 pub(super) fn last_ack_id(client: &Client) -> String {
-    let heads = client.received_frames().filter(|head| head.starts_with("MESSAGE"));
-    let head = heads.last().expect("it has one");
-    let line = head.split(" | ").find_map(|line| line.strip_prefix("ack:"));
-    line.expect("it has to be acknowledged").to_owned()
+    ack_ids(client).pop().expect("it has a message to acknowledge")
 }
 
 /// Fills memory so that this share of the limit, in percent, is held.
@@ -73,4 +77,9 @@ pub(super) fn wait(broker: &mut SimulatedBroker, ms: u64) {
         broker.advance_ms(100);
         broker.run_until_idle();
     }
+}
+
+/// How many clients were cut off.
+pub(super) fn cut_off(broker: &SimulatedBroker) -> u64 {
+    broker.threads.iter().map(|thread| thread.shard.turn.counters.slow_consumers).sum()
 }
