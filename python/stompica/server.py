@@ -114,7 +114,7 @@ class _Server:
             self._core.announce("info", "SIGHUP: no settings file was named; nothing to reload")
             return
         try:
-            collected = settings.collect(self._given)
+            collected = settings.collect(self._given, again=True)
             effective = {key: value for key, value, _ in settings.check(collected)}
             restart = self._core.reload(collected)
         except ConfigError as error:

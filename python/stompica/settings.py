@@ -80,8 +80,11 @@ def read_file(name: str, folder: str = ".", source: str = "command line") -> lis
     return _core.parse_file(name, text)
 
 
-def collect(given: Sequence[Given]) -> list[Given]:
-    """Puts the settings of the file that `given` names by `config`, if any, before `given`: lowest priority first."""
+def collect(given: Sequence[Given], *, again: bool = False) -> list[Given]:
+    """Puts the settings of the file that `given` names by `config`, if any, before `given`: lowest priority first.
+
+    A file that is read `again` has to be a regular one: a pipe would be waited for, and nobody waits for signals meanwhile.
+    """
     _refuse_undecodable(given)
     file = last(given, "config")
     if file is None:
@@ -89,7 +92,10 @@ def collect(given: Sequence[Given]) -> list[Given]:
     folder = last(given, "working_dir")
     # Refuses an empty name, which would be the folder itself, and characters that a name can't have.
     _core.check([file, folder] if folder else [file])
-    return [*read_file(file[1], folder[1] if folder else ".", source=file[2]), *given]
+    place = folder[1] if folder else "."
+    if again and Path(place, file[1]).exists() and not Path(place, file[1]).is_file():
+        raise _unreadable(file[1], file[2], "it is no regular file, so it can be read only once")
+    return [*read_file(file[1], place, source=file[2]), *given]
 
 
 def last(given: Sequence[Given], key: str) -> Given | None:

@@ -91,6 +91,8 @@ pub struct Audit {
     pub unfinished: i64,
     /// Retained messages, and room that is reserved for them.
     pub retained: usize,
+    /// Retained messages on their way to their homes.
+    pub departed: usize,
     /// Stale messages.
     pub stale: usize,
     /// Queues with a name, as their homes have counted them.

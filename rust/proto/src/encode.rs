@@ -170,6 +170,15 @@ pub struct Offender {
     pub head: Vec<u8>,
 }
 
+impl Offender {
+    /// The memory in bytes that it holds.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        let texts = [self.receipt.as_ref(), self.subscription.as_ref(), Some(&self.head)];
+        texts.into_iter().flatten().map(Vec::capacity).sum()
+    }
+}
+
 /// Appends ERROR (STOMP 1.2, "ERROR"): the code, a short message, and a body with the explanation and the offender.
 pub fn error(out: &mut Vec<u8>, error: &ProtocolError, offender: &Offender, version: Version) {
     let mut body = error.detail.clone().into_bytes();

@@ -128,7 +128,7 @@ impl Applying {
         requester: Requester,
         transaction: Option<TransactionId>,
     ) -> Self {
-        let weight = Weight::new(commit.held_bytes());
+        let weight = Weight::new(commit.applied_bytes());
         let Commit { token, operations, plan, places: mut kept, .. } = commit;
         let out = plan.homes().map(|home| (home, PagedDeque::default())).collect();
         let mut places_at = |home| Some(take(&mut kept.iter_mut().find(|(at, _)| *at == home)?.1));

@@ -129,7 +129,7 @@ impl Owners<'_> {
             destination: wanted.destination.into(),
             feed,
             own_queue,
-            durable: durable.map(|durable| self.durable_name(key, &durable.name)),
+            durable: durable.map(|durable| self.durable_name(key, &durable.name).into()),
             wire_format,
             prefix: prefix.into(),
             number: self.queues.consumers.number_floor(),

@@ -17,6 +17,7 @@ use crate::ids::ConnKey;
 use crate::message::options::{self, SubscribeOptions};
 use crate::report::Query;
 use crate::router::reach::Reach;
+use crate::text::Text;
 
 /// Header `interval` of SUBSCRIBE: milliseconds between answers.
 const INTERVAL: &[u8] = b"interval";
@@ -55,7 +56,7 @@ impl Owners<'_> {
     ) -> Result<Flow, ProtocolError> {
         self.require_local(key)?;
         let query = query(text)?;
-        let receipt = frame.header(header::RECEIPT).map(|id| id.as_ref().into());
+        let receipt = frame.header(header::RECEIPT).map(|id| Text::from(id.as_ref()));
         Ok(self.diag().ask_for(key, query, Purpose::Frame(receipt)))
     }
 
@@ -89,7 +90,7 @@ impl Owners<'_> {
         if let Some(conn) = self.connections.table.get_mut(key) {
             conn.wait.passed();
         }
-        let receipt = frame.header(header::RECEIPT).map(|id| id.as_ref().into());
+        let receipt = frame.header(header::RECEIPT).map(|id| Text::from(id.as_ref()));
         Ok(self.diag().ask_for(
             key,
             query,

@@ -35,7 +35,8 @@ impl Owners<'_> {
             self.connections.park_for(self.turn, key, Pause::Deferred, Some(index));
             return Ok(Flow::Parked);
         }
-        let held = index.and_then(|index| Some(self.queues.consumers.at(index)?.durable.clone()));
+        let held =
+            index.and_then(|index| Some(self.queues.consumers.at(index)?.durable.as_deref().map(Box::from)));
         let asked = match (durable, held) {
             (None, _) => None,
             // The headers of a durable subscription do not affect another kind.

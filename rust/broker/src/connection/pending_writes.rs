@@ -25,9 +25,13 @@ struct ForgottenIds {
 }
 
 impl ForgottenIds {
-    /// The words and bits of a hash.
+    /// The words and bits of a hash. The hashes of ids that follow each other may have much in common, so they are mixed (the
+    /// finalizer of SplitMix64).
     fn places(id_hash: u64) -> [(usize, u64); 2] {
-        [id_hash, id_hash >> 16].map(|part| (part as usize % BITS / 64, 1 << (part % 64)))
+        let mixed = (id_hash ^ (id_hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        let mixed = mixed ^ (mixed >> 31);
+        [mixed, mixed >> 16].map(|part| (part as usize % BITS / 64, 1 << (part % 64)))
     }
 
     fn add(&mut self, id_hash: u64) {

@@ -1,10 +1,30 @@
 //! Counts anew what pending diagnostics queries hold.
 
-use super::inquiries::Diagnostics;
+use super::inquiries::{Audience, Diagnostics, Inquiry, Purpose};
 use crate::audit::Audit;
 use crate::connection::Connections;
 use crate::connection::pausing::Question;
 use crate::router::Router;
+use crate::text::Text;
+
+impl Inquiry {
+    /// All who wait for an answer.
+    fn audiences(&self) -> impl Iterator<Item = &Audience> {
+        let (gather, telling) = (self.gather.as_ref(), self.telling.as_ref());
+        let pending = gather.map(|gather| &gather.audience);
+        [Some(&self.next), pending, telling.map(|telling| &telling.audience)].into_iter().flatten()
+    }
+}
+
+impl Purpose {
+    fn texts(&self) -> impl Iterator<Item = &Text> {
+        let texts = match self {
+            Purpose::Frame(receipt) => [receipt.as_ref(), None, None],
+            Purpose::Publish { name, headers, receipt } => [Some(name), Some(headers), receipt.as_ref()],
+        };
+        texts.into_iter().flatten()
+    }
+}
 
 impl Diagnostics {
     /// Visits all queries and their recipients.
@@ -16,6 +36,8 @@ impl Diagnostics {
                 gather.reports.iter().for_each(|report| audit.weight(&report.weight));
             }
             inquiry.telling.iter().for_each(|telling| audit.weight(&telling._weight));
+            let texts = inquiry.audiences().flat_map(|it| &it.requesters).flat_map(|it| it.purpose.texts());
+            texts.for_each(|text| audit.weight(text.weight()));
             let is_listed = self.later.contains(subject);
             audit.require(inquiry.is_queued == is_listed, || {
                 format!("{subject:?} is queued: {}, and on the list: {is_listed}", inquiry.is_queued)
@@ -27,7 +49,8 @@ impl Diagnostics {
                 format!("nobody tells the answer to {subject:?}")
             });
         }
-        for key in self.watches.keys() {
+        for (key, watch) in &self.watches {
+            audit.weight(watch.name.weight());
             let found = router.subscriptions.get(key.index as usize);
             let is_there = found.is_some_and(|found| found.generation == key.generation);
             audit.require(is_there, || format!("{key:?}, which has ended, gets periodic answers"));
@@ -38,11 +61,7 @@ impl Diagnostics {
     pub fn audit_questions(&self, audit: &mut Audit, connections: &Connections) {
         for (key, conn) in connections.table.iter() {
             let Some(Question::Query(number)) = conn.wait.question() else { continue };
-            let audiences = self.inquiries.values().flat_map(|inquiry| {
-                let (gather, telling) = (inquiry.gather.as_ref(), inquiry.telling.as_ref());
-                let pending = gather.map(|gather| &gather.audience);
-                [Some(&inquiry.next), pending, telling.map(|telling| &telling.audience)].into_iter().flatten()
-            });
+            let audiences = self.inquiries.values().flat_map(Inquiry::audiences);
             let mut recipients = audiences.flat_map(|audience| &audience.requesters);
             let is_told = recipients.any(|it| it.conn == key && it.number == number);
             audit.require(is_told, || format!("nobody will answer query {number} of {key:?}"));

@@ -12,7 +12,7 @@ use crate::queue::queues::Queues;
 use crate::report::Query;
 use crate::report::answer::Answer;
 use crate::report::merge::ShardReport;
-use crate::text::Weight;
+use crate::text::{Text, Weight};
 
 /// The subject of a query to all shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,15 +37,15 @@ impl Subject {
 #[derive(Debug)]
 pub(crate) enum Purpose {
     /// By a DIAG frame, with a RECEIPT if requested.
-    Frame(Option<Box<[u8]>>),
+    Frame(Option<Text>),
     /// By a MESSAGE to the subscriptions of the destination of its SEND.
     Publish {
         /// The destination.
-        name: Box<[u8]>,
+        name: Text,
         /// The sender's own headers.
-        headers: Box<[u8]>,
+        headers: Text,
         /// The requested RECEIPT.
-        receipt: Option<Box<[u8]>>,
+        receipt: Option<Text>,
     },
 }
 

@@ -12,6 +12,7 @@ use crate::message::OwnedMessage;
 use crate::report::Query;
 use crate::report::answer::Answer;
 use crate::router::group::{Place, SubscriptionIndex};
+use crate::text::Text;
 use crate::timer::Due;
 
 /// The longest delay between two checks whether the RECEIPT of a SUBSCRIBE has been sent, or before an answer that found
@@ -29,7 +30,7 @@ pub(crate) struct Watch {
     pub query: Query,
     pub interval_ms: u64,
     /// The destination of its MESSAGEs.
-    pub name: Box<[u8]>,
+    pub name: Text,
     /// It has not got the answer to its last query yet.
     pub asking: bool,
     /// The delay of the next check if the first query cannot be sent yet; `None` if it was sent.

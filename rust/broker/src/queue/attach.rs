@@ -114,9 +114,9 @@ impl Owners<'_> {
         to: AnswerTo,
     ) -> Result<(QueueKey, Attached), ProtocolError> {
         if let Some(queue) = self.queues.home.find(name) {
-            let bound_to = self.queues.bindings.get(&queue).map(|binding| binding.topic.clone());
-            if bound_to.as_deref() != Some(topic) {
-                let other = String::from_utf8_lossy(&bound_to.unwrap_or_default()).into_owned();
+            let bound_to = self.queues.bindings.get(&queue).map(|binding| &*binding.topic);
+            if bound_to != Some(topic) {
+                let other = String::from_utf8_lossy(bound_to.unwrap_or_default()).into_owned();
                 let text =
                     format!("the durable subscription is one to '{other}'; end it first by UNSUBSCRIBE");
                 return Err(ProtocolError::new(Code::DurableOther, text));

@@ -63,7 +63,7 @@ pub struct ConsumerState {
     /// A private queue, which feeds it from a topic and ends with it.
     pub own_queue: Option<QueueKey>,
     /// The name of the durable subscription that it holds.
-    pub durable: Option<Box<[u8]>>,
+    pub durable: Option<Text>,
     /// The format of its frames.
     pub wire_format: WireFormat,
     /// `MESSAGE` and `subscription`, encoded.

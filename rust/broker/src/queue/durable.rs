@@ -2,6 +2,7 @@
 
 use crate::ids::SubscriptionKey;
 use crate::requester::Requester;
+use crate::text::Text;
 
 /// The topic that feeds the queue of a durable subscription.
 #[derive(Debug)]
@@ -9,7 +10,7 @@ pub(crate) struct Binding {
     /// The router's subscription.
     pub(crate) subscription: SubscriptionKey,
     /// The topic or pattern.
-    pub(crate) topic: Box<[u8]>,
+    pub(crate) topic: Text,
     /// One for each home that has not completed the initial replay: the RECEIPT waits for them.
     pub(crate) requesters: Vec<Requester>,
 }

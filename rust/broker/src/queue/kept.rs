@@ -4,7 +4,6 @@ use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
 
 use super::Owners;
-use super::enqueue::describe;
 use super::mail::HomeNote;
 use super::notes::Local;
 use crate::door::planted;
@@ -79,35 +78,28 @@ impl Owners<'_> {
         }
     }
 
-    /// Sets or removes the retained message of a topic.
+    /// Sets or removes the retained message of a topic. There is room: a COMMIT holds it, and a SEND by itself, for which
+    /// somebody waits, has found it (see [`Retained::departs`](super::retained::Retained::departs)).
     pub(super) fn retain(&mut self, message: OwnedMessage, set: bool, requester: Option<Requester>) {
-        let mut kept = Ok(());
+        let retained = &mut self.queues.retained;
         if set {
-            match self.reserve_retained(message.destination()) {
-                Ok(()) => self.queues.retained.set(message),
-                Err(error) => kept = Err((error, describe(&message))),
+            _ = retained.reserve_for(message.destination(), usize::MAX);
+            if requester.is_some() {
+                retained.has_arrived();
             }
+            retained.set(message);
         } else if !planted!("removal-forgotten") {
-            self.queues.retained.remove(message.destination());
+            retained.remove(message.destination());
         }
         self.rearm_waiting();
         if let Some(requester) = requester {
-            self.answer(requester, kept);
+            self.answer(requester, Ok(()));
         }
     }
 
-    /// Whether `max_retained` is reached.
-    pub(crate) fn is_full_of_retained(&self) -> bool {
-        self.queues.retained.count() >= self.turn.config.max_retained
-    }
-
-    /// Reserves room for the retained message of a topic, unless it has some.
-    ///
-    /// # Errors
-    /// `E-RETAINED-COUNT`.
-    fn reserve_retained(&mut self, name: &[u8]) -> Result<(), ProtocolError> {
-        let max = self.turn.config.max_retained;
-        self.queues.retained.reserve_for(name, max).map(|_| ()).ok_or_else(|| too_many_retained(max))
+    /// Whether `max_retained` may be reached: then the home of a message decides whether there is room.
+    pub(crate) fn may_be_full_of_retained(&self) -> bool {
+        self.queues.retained.may_be_full(self.turn.config.max_retained)
     }
 
     /// Holds room for the retained message of a topic.

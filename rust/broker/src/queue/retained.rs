@@ -13,6 +13,8 @@ use crate::text::Text;
 #[derive(Debug, Default)]
 pub struct RetainedCount {
     messages: AtomicUsize,
+    /// Messages on their way to their homes: their SENDs were not refused, so there has to be room for them.
+    under_way: AtomicUsize,
     has_been_used: AtomicBool,
 }
 
@@ -21,6 +23,12 @@ impl RetainedCount {
     #[must_use]
     pub fn get(&self) -> usize {
         self.messages.load(Ordering::Relaxed)
+    }
+
+    /// Messages on their way to their homes.
+    #[cfg(any(test, simulated))]
+    pub fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Relaxed)
     }
 }
 
@@ -55,6 +63,22 @@ impl Retained {
     #[must_use]
     pub fn count(&self) -> usize {
         self.count.get()
+    }
+
+    /// Whether one more message might not find room at its home.
+    #[must_use]
+    pub fn may_be_full(&self, messages_max: usize) -> bool {
+        self.count() + self.count.under_way.load(Ordering::Relaxed) >= messages_max
+    }
+
+    /// A message leaves for its home, which has to keep it.
+    pub fn departs(&self) {
+        self.count.under_way.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It has arrived, and has room.
+    pub fn has_arrived(&self) {
+        self.count.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether a message has ever been retained. A value that is set while a SUBSCRIBE is under way reaches it for

@@ -37,6 +37,8 @@ mod fan_out_tests;
 #[cfg(test)]
 mod forgetting_tests;
 #[cfg(test)]
+mod held_frames_tests;
+#[cfg(test)]
 mod initial_replay_tests;
 #[cfg(test)]
 mod interleaving_tests;

@@ -68,8 +68,16 @@ pub struct Commit {
 impl Commit {
     /// Bytes of its operations and their places; the messages are counted separately.
     #[must_use]
-    pub fn held_bytes(&self) -> usize {
+    pub fn applied_bytes(&self) -> usize {
         bytes_of(&self.operations) + self.plan.held_bytes()
+    }
+
+    /// The same, and those of its frame.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.applied_bytes()
+            + self.receipt.as_ref().map_or(0, |receipt| receipt.len())
+            + self.offender.held_bytes()
     }
 }
 

@@ -28,6 +28,7 @@ impl Queues {
             audit.answer(revival.requester.to());
         }
         self.orphans.iter().flat_map(|orphans| &orphans.names).for_each(|name| audit.text(name));
+        self.bindings.values().for_each(|binding| audit.text(&binding.topic));
         self.bindings.values().flat_map(|binding| &binding.requesters).for_each(|it| audit.answer(it.to()));
         audit.queues += self.counted;
     }
@@ -114,6 +115,7 @@ impl ConsumerState {
     /// Visits the state, and the deliveries that it holds.
     pub fn audit(&self, audit: &mut Audit) {
         audit.text(&self.destination);
+        self.durable.iter().for_each(|name| audit.text(name));
         audit.text(&self.prefix);
         audit.weight(&self._weight);
         self.unacked.audit(audit, self.bytes_on_ack);
