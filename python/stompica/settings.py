@@ -83,7 +83,7 @@ def read_file(name: str, folder: str = ".", source: str = "command line") -> lis
 def collect(given: Sequence[Given], *, again: bool = False) -> list[Given]:
     """Puts the settings of the file that `given` names by `config`, if any, before `given`: lowest priority first.
 
-    A file that is read `again` has to be a regular one: a pipe would be waited for, and nobody waits for signals meanwhile.
+    A file that is read `again` has to be a regular one: a pipe would be waited for, while no signal is handled.
     """
     _refuse_undecodable(given)
     file = last(given, "config")

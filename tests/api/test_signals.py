@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -54,6 +55,17 @@ def test_a_second_signal_stops_at_once() -> None:
         broker.wait_for_log("SIGTERM: draining")
         if broker.alive:
             broker.signal(signal.SIGTERM)
+        assert broker.wait() == 0
+
+
+def test_a_pipe_in_place_of_the_settings_file_is_not_waited_for(file: Path) -> None:
+    """Opening a pipe waits for a writer, and no signal would be handled meanwhile."""
+    with broker_with_file(file, "") as broker:
+        file.unlink()
+        os.mkfifo(file)
+        broker.signal(signal.SIGHUP)
+        broker.wait_for_log("it is no regular file, so it can be read only once")
+        broker.signal(signal.SIGTERM)
         assert broker.wait() == 0
 
 

@@ -89,10 +89,8 @@ pub struct Audit {
     pub connections: usize,
     /// Input of connections that is in the broker's count of unfinished input.
     pub unfinished: i64,
-    /// Retained messages, and room that is reserved for them.
+    /// Retained messages, on their way to their homes also, and room that is reserved for them.
     pub retained: usize,
-    /// Retained messages on their way to their homes.
-    pub departed: usize,
     /// Stale messages.
     pub stale: usize,
     /// Queues with a name, as their homes have counted them.

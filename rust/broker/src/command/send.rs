@@ -62,7 +62,9 @@ impl Owners<'_> {
         }
         let id = self.next_id();
         message.id = &id;
-        if options.retain == Some(Retain::Set) && self.queue().may_be_full_of_retained() {
+        if options.retain == Some(Retain::Set)
+            && !self.queues.retained.reserve_ahead(self.turn.config.max_retained)
+        {
             // Its home has to decide whether this is a new value of a known topic; nothing takes effect before.
             let mut operations = PagedDeque::default();
             operations
@@ -150,8 +152,8 @@ impl Owners<'_> {
             going.map_or(Flow::Done, |fan_out| self.delivery().await_fan_out_too(key, fan_out, answer_to));
         let set = retain == Retain::Set && !expired;
         let owned = OwnedMessage::with_options(message, options);
-        if set {
-            self.queues.retained.departs();
+        if retain == Retain::Set && !set {
+            self.queues.retained.release_ahead();
         }
         self.notes.tell(to.home, HomeNote::Retain(owned, set, Some(requester)));
         flow

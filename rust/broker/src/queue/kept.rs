@@ -79,13 +79,12 @@ impl Owners<'_> {
     }
 
     /// Sets or removes the retained message of a topic. There is room: a COMMIT holds it, and a SEND by itself, for which
-    /// somebody waits, has found it (see [`Retained::departs`](super::retained::Retained::departs)).
+    /// somebody waits, has reserved it.
     pub(super) fn retain(&mut self, message: OwnedMessage, set: bool, requester: Option<Requester>) {
         let retained = &mut self.queues.retained;
         if set {
-            _ = retained.reserve_for(message.destination(), usize::MAX);
             if requester.is_some() {
-                retained.has_arrived();
+                retained.arrives(message.destination());
             }
             retained.set(message);
         } else if !planted!("removal-forgotten") {
@@ -95,11 +94,6 @@ impl Owners<'_> {
         if let Some(requester) = requester {
             self.answer(requester, Ok(()));
         }
-    }
-
-    /// Whether `max_retained` may be reached: then the home of a message decides whether there is room.
-    pub(crate) fn may_be_full_of_retained(&self) -> bool {
-        self.queues.retained.may_be_full(self.turn.config.max_retained)
     }
 
     /// Holds room for the retained message of a topic.

@@ -77,7 +77,7 @@ fn many_stale_messages_for_a_consumer_are_delivered_as_a_job() {
 #[test]
 fn a_replay_begins_once_all_shards_know_the_new_subscription() {
     let mut world = World::new(3, Config { ttl_ms: 1000, ..Config::default() });
-    world.owners().queues.retained.departs();
+    assert!(world.owners().queues.retained.reserve_ahead(100));
     world.tell(HomeNote::Retain(message("t", "last"), true, Some(frame(1))));
     world.tell(HomeNote::Stale(message("t", "stale")));
     assert_eq!(world.local(), ["applied 1"]);
@@ -125,19 +125,21 @@ fn a_home_tells_the_others_that_it_knows_a_subscription_of_another_shard() {
 }
 
 #[test]
-fn a_message_under_way_takes_room_as_a_retained_one_does() {
-    let mut world = World::new(1, Config { max_retained: 2, ..Config::default() });
+fn room_that_was_reserved_ahead_is_released_if_the_topic_has_some() {
+    let mut world = World::new(1, Config::default());
     for (token, topic) in [(1, "t"), (2, "t"), (3, "u")] {
-        assert!(!world.owners().may_be_full_of_retained());
-        world.owners().queues.retained.departs();
+        assert!(world.owners().queues.retained.reserve_ahead(102));
         world.tell(HomeNote::Retain(message(topic, "x"), true, Some(frame(token))));
     }
     assert_eq!(world.local(), ["applied 1", "applied 2", "applied 3"]);
-    assert!(world.owners().may_be_full_of_retained() && world.owners().may_replay());
+    assert!(world.owners().queues.retained.count() == 2 && world.owners().may_replay());
+    assert!(!world.owners().queues.retained.reserve_ahead(101), "too little is left");
+    assert!(world.owners().queues.retained.claim(b"t", 2), "it has room");
+    assert!(world.owners().queues.retained.reserve_ahead(102));
     world.tell(HomeNote::Retain(message("t", ""), false, Some(frame(4))));
-    assert!(!world.owners().may_be_full_of_retained());
-    world.owners().queues.retained.departs();
-    assert!(world.owners().may_be_full_of_retained(), "one is under way");
+    world.tell(HomeNote::Retain(message("t", "x"), true, Some(frame(5))));
+    world.owners().queues.retained.unclaim(b"t");
+    assert_eq!(world.owners().queues.retained.count(), 2);
 }
 
 #[test]

@@ -9,26 +9,21 @@ use crate::door::{planted, planted_in_loom};
 use crate::message::OwnedMessage;
 use crate::text::Text;
 
+/// Room for so many messages is plenty.
+const PLENTY: usize = 100;
+
 /// The retained messages of all homes.
 #[derive(Debug, Default)]
 pub struct RetainedCount {
     messages: AtomicUsize,
-    /// Messages on their way to their homes: their SENDs were not refused, so there has to be room for them.
-    under_way: AtomicUsize,
     has_been_used: AtomicBool,
 }
 
 impl RetainedCount {
-    /// The number of messages, and of topics for which COMMITs hold room.
+    /// The number of messages, on their way to their homes also, and of topics for which COMMITs hold room.
     #[must_use]
     pub fn get(&self) -> usize {
         self.messages.load(Ordering::Relaxed)
-    }
-
-    /// Messages on their way to their homes.
-    #[cfg(any(test, simulated))]
-    pub fn under_way(&self) -> usize {
-        self.under_way.load(Ordering::Relaxed)
     }
 }
 
@@ -65,20 +60,25 @@ impl Retained {
         self.count.get()
     }
 
-    /// Whether one more message might not find room at its home.
+    /// Reserves room for a message that leaves for its home, if there is plenty: only the home knows whether its destination
+    /// has room already. If there was little left, others would be refused although there is room.
     #[must_use]
-    pub fn may_be_full(&self, messages_max: usize) -> bool {
-        self.count() + self.count.under_way.load(Ordering::Relaxed) >= messages_max
+    pub fn reserve_ahead(&self, messages_max: usize) -> bool {
+        self.count.has_been_used.store(true, Ordering::Relaxed);
+        let reserve = |count| (count + PLENTY <= messages_max).then_some(count + 1);
+        self.count.messages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve).is_ok()
     }
 
-    /// A message leaves for its home, which has to keep it.
-    pub fn departs(&self) {
-        self.count.under_way.fetch_add(1, Ordering::Relaxed);
+    /// Releases room that was reserved ahead and is not needed.
+    pub fn release_ahead(&self) {
+        self.count.messages.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// It has arrived, and has room.
-    pub fn has_arrived(&self) {
-        self.count.under_way.fetch_sub(1, Ordering::Relaxed);
+    /// A message has arrived for which room was reserved ahead.
+    pub fn arrives(&self, name: &[u8]) {
+        if self.has(name) || self.claims.contains_key(name) {
+            self.release_ahead();
+        }
     }
 
     /// Whether a message has ever been retained. A value that is set while a SUBSCRIBE is under way reaches it for

@@ -59,7 +59,7 @@ impl Note {
 fn audit_home_note(note: &HomeNote, audit: &mut Audit, to: ShardId) {
     match note {
         HomeNote::Enqueue(message, requester) | HomeNote::Retain(message, _, requester) => {
-            audit.departed += usize::from(matches!(note, HomeNote::Retain(_, true, Some(_))));
+            audit.retained += usize::from(matches!(note, HomeNote::Retain(_, true, Some(_))));
             message.audit(audit);
             requester.iter().for_each(|requester| audit.answer(requester.to()));
         }
