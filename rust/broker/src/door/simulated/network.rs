@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
 
 use rand::Rng as _;
 
@@ -23,6 +24,8 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 /// A write of this many slices may have left others to the next turn.
 const SLICES_MAX: usize = 512;
+/// The precision of the broker's deadlines.
+const DEADLINES: Duration = Duration::from_millis(1);
 
 /// Connections that wait to be accepted.
 #[derive(Debug, Default)]
@@ -51,6 +54,8 @@ pub(super) struct Link {
     pub(super) outbound_ends: bool,
     /// The broker waits for room.
     pub(super) wants_room: bool,
+    /// When the client made the room that the broker had waited for, until the broker writes.
+    pub(super) made_room: Option<Duration>,
     /// The client takes nothing more: the next write breaks the connection.
     pub(super) is_abandoned: bool,
     /// The connection is broken, and the broker has not been told yet (`Some(false)`), or it has.
@@ -73,6 +78,7 @@ impl Link {
             outbound_max: BUFFER_BYTES,
             outbound_ends: false,
             wants_room: false,
+            made_room: None,
             is_abandoned: false,
             broken: None,
             has_broker: true,
@@ -200,7 +206,7 @@ impl Write for TcpStream {
                 return Ok(all); // the kernel takes it, and learns only then that nobody reads
             }
             let len = all.min(link.outbound_max.saturating_sub(link.outbound.len()));
-            link.wants_room = len < all;
+            (link.wants_room, link.made_room) = (len < all, None);
             link.writes.note(len, now, quiet, link.wants_room || slices.len() >= SLICES_MAX);
             if len == 0 && all > 0 {
                 return Err(io::ErrorKind::WouldBlock.into());
@@ -252,7 +258,9 @@ impl Drop for TcpStream {
             if let Some((poll, token)) = link.registration.take() {
                 outside.polls[poll].forget(token);
             }
-            link.was_cut_off = link.wants_room && !link.outbound_ends;
+            // Room that came at the moment of a deadline came too late.
+            let is_too_late = link.made_room.is_some_and(|at| outside.now - at <= DEADLINES);
+            link.was_cut_off = (link.wants_room || is_too_late) && !link.outbound_ends;
             (link.has_broker, link.outbound_ends) = (false, true);
             outside.descriptors = outside.descriptors.saturating_add(1);
         });

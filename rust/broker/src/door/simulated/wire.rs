@@ -129,7 +129,7 @@ impl Wire {
         with(|outside| {
             let link = &mut outside.links[self.link];
             if link.wants_room && link.outbound.len() <= link.outbound_max - link.outbound_max.div_ceil(3) {
-                link.wants_room = false;
+                (link.wants_room, link.made_room) = (false, Some(outside.now));
                 outside.report(self.link, Readiness { writable: true, ..Readiness::default() });
             }
         });
