@@ -251,7 +251,7 @@ impl Connections {
     }
 
     /// Whether a frame that waits to arrive could continue in the next turn: there is room, or the other frame's turn
-    /// is over.
+    /// is over. Above the absolute limit the next check lets it continue.
     #[must_use]
     pub fn may_let_arrive(&self) -> bool {
         if !self.has_arriving() {
@@ -259,7 +259,7 @@ impl Connections {
         }
         let turn = self.unfinished.turn.map(|turn| turn.key);
         let is_done = |key| self.table.get(key).is_none_or(|conn| !conn.input.arrival.is_on());
-        !self.unfinished.is_over() || turn.is_some_and(is_done)
+        !self.unfinished.is_over() || (self.unfinished.excess() <= 0 && turn.is_some_and(is_done))
     }
 
     /// Whether frames wait to arrive. Other shards free input without sending a note.

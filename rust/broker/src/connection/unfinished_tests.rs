@@ -106,6 +106,27 @@ fn with_much_unfinished_input_frames_arrive_one_at_a_time() {
     assert_eq!(connections.undrained, [keys[1]]);
 }
 
+/// Seed 52036554: a shard was busy until the next check.
+#[test]
+fn above_the_absolute_limit_the_next_frame_waits_for_the_next_check() {
+    let ((mut connections, keys), mut turn) = (connections(3), limited(12 << 20));
+    for key in &keys {
+        arrives(&mut connections, &turn, *key, 400 << 10, 0);
+    }
+    connections.check_unfinished(&mut turn);
+    keys.iter().for_each(|key| connections.park(&mut turn, *key, Pause::Arriving));
+    turn.now_ms += CHECK_MS;
+    connections.check_unfinished(&mut turn);
+    connections.table.get_mut(keys[0]).expect("an open connection").input.arrival.is_over();
+    assert!(connections.may_let_arrive());
+    arrives(&mut connections, &turn, keys[1], 5 << 20, 0);
+    connections.unfinished.look(&turn.totals.unfinished, turn.config.memory_limit, 3);
+    assert!(connections.unfinished.excess() > 0 && !connections.may_let_arrive());
+    connections.undrained.clear();
+    connections.check_unfinished(&mut turn);
+    assert!(connections.undrained.is_empty(), "it would be busy for nothing");
+}
+
 #[test]
 fn stalled_frames_are_refused_first_then_the_largest() {
     let ((mut connections, keys), mut turn) = (connections(3), limited(6 << 20));
