@@ -203,9 +203,10 @@ impl Owners<'_> {
             let Some(consumer) = self.queues.consumers.get_mut(subscription) else { return true };
             let (taken, is_done) = take_portion(&mut consumer.unacked, covered, number);
             let retries = Retries::of(consumer);
-            // What failed is delivered again.
-            let done = taken.iter().filter(|_| verdict != Verdict::Failed);
-            let bytes = done.map(|taken| consumer.owed_bytes(taken.message.size())).sum();
+            let bytes = match verdict {
+                Verdict::Failed => 0, // it is delivered again
+                _ => taken.iter().map(|taken| consumer.owed_bytes(taken.message.size())).sum(),
+            };
             self.note_acknowledged(key, taken.len(), bytes, is_done);
             if may_be_late && !is_accepted {
                 // The client may not have refused these, and acknowledges their earlier deliveries later.

@@ -62,7 +62,7 @@ impl Owners<'_> {
         }
         let id = self.next_id();
         message.id = &id;
-        if options.retain == Some(Retain::Set)
+        if options.sets_value(self.turn.now_ms)
             && !self.queues.retained.reserve_ahead(self.turn.config.max_retained)
         {
             // Its home has to decide whether this is a new value of a known topic; nothing takes effect before.
@@ -123,8 +123,7 @@ impl Owners<'_> {
         receipt: Option<&[u8]>,
     ) -> Flow {
         let mut going = None;
-        let expired = options.expires_ms != 0 && options.expires_ms <= self.turn.now_ms;
-        if expired {
+        if options.has_expired(self.turn.now_ms) {
             self.turn.counters.expired += 1;
         } else {
             going = self.delivery().publish(message, to.destination, reach);
@@ -136,7 +135,7 @@ impl Owners<'_> {
                 self.notes.tell(to.home, HomeNote::Stale(OwnedMessage::with_options(message, options)));
             }
         }
-        let Some(retain) = options.retain else {
+        if options.retain.is_none() {
             let Some(fan_out) = going else {
                 self.receipt(key, receipt);
                 return Flow::Done;
@@ -144,17 +143,14 @@ impl Owners<'_> {
             let answer_to = self.connections.ask(self.turn, key, receipt, self.turn.id.bit());
             self.await_stores(answer_to);
             return self.delivery().await_fan_out(key, fan_out, answer_to.requester());
-        };
+        }
         let answer_to = self.connections.ask(self.turn, key, receipt, to.home.bit());
         let requester = answer_to.requester();
         self.await_stores(answer_to);
         let flow =
             going.map_or(Flow::Done, |fan_out| self.delivery().await_fan_out_too(key, fan_out, answer_to));
-        let set = retain == Retain::Set && !expired;
+        let set = options.sets_value(self.turn.now_ms);
         let owned = OwnedMessage::with_options(message, options);
-        if retain == Retain::Set && !set {
-            self.queues.retained.release_ahead();
-        }
         self.notes.tell(to.home, HomeNote::Retain(owned, set, Some(requester)));
         flow
     }

@@ -1,6 +1,5 @@
 //! Acts on the deadlines of a connection that have passed.
 
-use stompica_proto::encode::Offender;
 use stompica_proto::error::Code;
 use stompica_proto::{ProtocolError, ws};
 
@@ -57,19 +56,7 @@ impl Connections {
         let Some(conn) = self.table.get(key) else { return };
         let offender = offender_in(&conn.input.bytes);
         let offender = self.abandon_commit(key).unwrap_or(offender);
-        self.refuse_next(turn, key, error, &offender);
-    }
-
-    /// Ends a connection with an ERROR for its next frame, which has waited.
-    pub(super) fn refuse_next(
-        &mut self,
-        turn: &mut Turn,
-        key: ConnKey,
-        error: ProtocolError,
-        offender: &Offender,
-    ) {
-        self.end_wait(key);
-        self.fail_with(turn, key, error, offender);
+        self.fail_with(turn, key, error, &offender);
     }
 
     /// Ends a connection whose frame was not complete in time.

@@ -235,7 +235,7 @@ impl Connections {
             let text = format!(
                 "{bytes} bytes of an incomplete frame were discarded: such frames may take a quarter of memory_limit"
             );
-            self.refuse_next(turn, key, ProtocolError::new(Code::Memory, text), &offender);
+            self.fail_with(turn, key, ProtocolError::new(Code::Memory, text), &offender);
         }
     }
 

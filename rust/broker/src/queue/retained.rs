@@ -69,15 +69,10 @@ impl Retained {
         self.count.messages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve).is_ok()
     }
 
-    /// Releases room that was reserved ahead and is not needed.
-    pub fn release_ahead(&self) {
-        self.count.messages.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// A message has arrived for which room was reserved ahead.
+    /// A message has arrived for which room was reserved ahead: it is released if the destination has some.
     pub fn arrives(&self, name: &[u8]) {
         if self.has(name) || self.claims.contains_key(name) {
-            self.release_ahead();
+            self.count.messages.fetch_sub(1, Ordering::Relaxed);
         }
     }
 

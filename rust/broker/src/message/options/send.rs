@@ -30,6 +30,20 @@ pub struct SendOptions {
     pub grouped: bool,
 }
 
+impl SendOptions {
+    /// Whether the message has expired at this time of the broker's clock.
+    #[must_use]
+    pub fn has_expired(&self, now_ms: u64) -> bool {
+        self.expires_ms != 0 && self.expires_ms <= now_ms
+    }
+
+    /// Whether the message becomes the topic's retained one at this time: one that has expired only removes the last value.
+    #[must_use]
+    pub fn sets_value(&self, now_ms: u64) -> bool {
+        self.retain == Some(Retain::Set) && !self.has_expired(now_ms)
+    }
+}
+
 /// Reads the options of a SEND. `now_ms` is the broker's monotonic clock (milliseconds since its start), `wall_ms` the
 /// milliseconds since 1970, both at present. Of `expires`, `expiration` and `ttl`, the earliest time counts. A time
 /// that has passed becomes the present, and never 0.
