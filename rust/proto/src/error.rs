@@ -102,7 +102,7 @@ codes! {
     TransactionOpen = "E-TX-OPEN", "transaction already open", 1002;
     /// More open transactions than `max_transactions`.
     TransactionCount = "E-TX-COUNT", "too many transactions", 1008;
-    /// A COMMIT with an ACK or NACK whose delivery has been requeued meanwhile.
+    /// A COMMIT with an ACK or NACK that covers a delivery which has been requeued meanwhile.
     TransactionLost = "E-TX-LOST", "transaction lost a delivery", 1002;
     /// A command or a kind of destination that is not built yet.
     NotSupported = "E-NOT-SUPPORTED", "not supported", 1008;

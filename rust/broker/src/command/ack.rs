@@ -94,7 +94,8 @@ impl Owners<'_> {
             // ACK of a requeued delivery has no effect, but its transaction must be open.
             self.require_transaction(key, transaction)?;
             if let Some((subscription, number)) = found {
-                let ack = Operation::Ack { subscription, number, verdict };
+                let first = self.first_covered(key, subscription, number);
+                let ack = Operation::Ack { subscription, number, first, verdict };
                 self.keep_ack_for_commit(key, transaction, ack)?;
             }
         } else if let Some((subscription, number)) = found {
@@ -113,6 +114,14 @@ impl Owners<'_> {
         }
         self.receipt(key, receipt);
         Ok(Flow::Done)
+    }
+
+    /// The first delivery that an ACK or NACK of this one covers now.
+    fn first_covered(&self, key: ConnKey, subscription: SubscriptionKey, number: u64) -> u64 {
+        let consumer = self.queues.consumers.get(subscription);
+        let consumer = consumer.filter(|consumer| consumer.ack == AckMode::Client);
+        let consumer = consumer.filter(|consumer| !self.may_be_late(key, consumer, number));
+        consumer.and_then(|consumer| consumer.unacked.oldest()).map_or(number, |(first, _)| first)
     }
 
     /// The delivery that an id names, as subscription and number; `None` if it was requeued.

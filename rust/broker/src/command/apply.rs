@@ -101,7 +101,7 @@ impl Owners<'_> {
             }
             applying.searched += 1;
             self.turn.budget.visit(usize::from(applying.searched.is_multiple_of(SEARCHED_AT_ONCE)));
-            if let Operation::Ack { subscription, number, verdict } = operation {
+            if let Operation::Ack { subscription, number, verdict, .. } = operation {
                 applying.acks.push_back((*subscription, *number, *verdict));
             }
         }

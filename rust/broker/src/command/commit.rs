@@ -26,6 +26,7 @@ use crate::door::planted;
 use crate::ids::{ConnKey, ShardId};
 use crate::message::OwnedMessage;
 use crate::message::options::Retain;
+use crate::queue::consumer_state::ConsumerState;
 use crate::queue::mail::{Places, TransactionNote};
 use crate::requester::AnswerTo;
 use crate::router::Destination;
@@ -134,10 +135,11 @@ impl Owners<'_> {
             }
             self.turn.budget.visit(OPERATION_VISITS);
             match operation {
-                Operation::Ack { subscription, number, .. } => {
+                Operation::Ack { subscription, number, first, .. } => {
                     let consumer = self.queues.consumers.get(*subscription);
-                    if !consumer.is_some_and(|consumer| consumer.unacked.holds(*number)) {
-                        let text = "an ACK or NACK of the transaction is void: its delivery was requeued";
+                    let is_whole = |it: &ConsumerState| it.unacked.holds(*number) && it.timed_out < *first;
+                    if !consumer.is_some_and(is_whole) {
+                        let text = "an ACK or NACK of the transaction is void: a delivery that it covers was requeued";
                         return Err(ProtocolError::new(Code::TransactionLost, text));
                     }
                     plan.add_ack();

@@ -134,6 +134,7 @@ impl Owners<'_> {
             prefix: prefix.into(),
             number: self.queues.consumers.number_floor(),
             unacked: Unacked::default(),
+            timed_out: 0,
             bytes_on_ack: window.is_some(),
             shared_credit,
             deliveries_max: options.max_deliveries.unwrap_or(u32::MAX),

@@ -72,6 +72,8 @@ pub struct ConsumerState {
     pub number: u64,
     /// Its unacknowledged deliveries.
     pub unacked: Unacked,
+    /// The last delivery that `ack_timeout` has taken back; earlier ones have ended, too.
+    pub timed_out: u64,
     /// The timers have a deadline for its acknowledgements.
     pub armed: bool,
     /// Credit in bytes is returned with the ACK (`consumer-window-size`), not when they are written.
@@ -149,6 +151,7 @@ impl ConsumerState {
             prefix: b"MESSAGE\nsubscription:0\n"[..].into(),
             number: 0,
             unacked: Unacked::default(),
+            timed_out: 0,
             bytes_on_ack: false,
             shared_credit: None,
             deliveries_max: u32::MAX,

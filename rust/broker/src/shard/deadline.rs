@@ -116,6 +116,7 @@ impl Shard {
                 break;
             }
             late.extend(consumer.unacked.take(number));
+            consumer.timed_out = number;
             if planted!("timeout-not-counted") {
                 late.last_mut().into_iter().for_each(|taken| taken.message.deliveries -= 1);
             }

@@ -15,6 +15,8 @@ pub mod scenario;
 #[cfg(test)]
 mod ack_tests;
 #[cfg(test)]
+mod ack_timeout_tests;
+#[cfg(test)]
 mod audit_tests;
 #[cfg(test)]
 mod bounds_tests;

@@ -26,6 +26,8 @@ pub enum Operation {
         subscription: SubscriptionKey,
         /// The delivery.
         number: u64,
+        /// The first one that it covers, as of its arrival.
+        first: u64,
         /// ACK or NACK.
         verdict: Verdict,
     },
@@ -251,6 +253,7 @@ mod tests {
         let ack = Operation::Ack {
             subscription: SubscriptionKey { index: 0, generation: 0 },
             number: 1,
+            first: 1,
             verdict: Verdict::Accepted,
         };
         assert_eq!((size_of::<Operation>(), ack.bytes()), (88, 88));
