@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// One step of compaction. Returns whether there was anything to do.
 fn compact(log: &mut Log, replacing: &mut Option<Replacing>) -> bool {
     match log.compact(replacing).expect("a disk that works") {
         compaction::Step::Nothing => return false,

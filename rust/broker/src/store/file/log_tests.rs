@@ -299,7 +299,5 @@ fn a_directory_is_used_once_at_a_time() {
     assert!(Directory::claim(at.path(), "process 8").is_ok());
 }
 
-/// One step of compaction. Returns whether there was anything to do.
-
 #[path = "log_compaction_tests.rs"]
 mod compaction_tests;
