@@ -59,7 +59,15 @@ impl Shard {
         if self.connections.has_to_be_read_first(&self.turn, key) {
             self.read_first(key);
         }
-        match self.connections.handle_deadline(&mut self.turn, key) {
+        let is_late = |overdue| matches!(overdue, Some(Overdue::SlowConsumer | Overdue::Untaken));
+        let mut overdue = self.connections.handle_deadline(&mut self.turn, key);
+        if is_late(overdue) {
+            // Its client may have made room since the last turn: that counts before it is cut off.
+            self.post();
+            self.flush_one(key);
+            overdue = self.connections.handle_deadline(&mut self.turn, key);
+        }
+        match overdue {
             Some(Overdue::SlowConsumer) if self.delivery().is_relieved(key) => {
                 self.delivery().note_progress(key)
             }

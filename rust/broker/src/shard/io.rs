@@ -296,23 +296,28 @@ impl Shard {
     /// some of its members.
     pub(super) fn flush(&mut self) {
         for key in self.connections.take_dirty() {
-            let Progress { consumes, may_settle, has_deferred, pulls, was_full } =
-                self.connections.flush_one(&mut self.turn, key);
-            if may_settle {
-                self.delivery().note_written(key); // written messages are consumed before the connection may end
-            }
-            if has_deferred && !planted!("deferred-not-resumed") {
-                self.delivery().note_room(key);
-            }
-            if pulls {
-                self.delivery().pull_replay(key);
-            }
-            if was_full {
-                self.delivery().note_progress(key);
-            }
-            if consumes && !planted!("pending-writes-uncounted") {
-                self.connections.count_input(&self.turn, key); // deliveries were added, or have left
-            }
+            self.flush_one(key);
+        }
+    }
+
+    /// Writes what the socket of a connection takes now.
+    pub(super) fn flush_one(&mut self, key: ConnKey) {
+        let Progress { consumes, may_settle, has_deferred, pulls, was_full } =
+            self.connections.flush_one(&mut self.turn, key);
+        if may_settle {
+            self.delivery().note_written(key); // written messages are consumed before the connection may end
+        }
+        if has_deferred && !planted!("deferred-not-resumed") {
+            self.delivery().note_room(key);
+        }
+        if pulls {
+            self.delivery().pull_replay(key);
+        }
+        if was_full {
+            self.delivery().note_progress(key);
+        }
+        if consumes && !planted!("pending-writes-uncounted") {
+            self.connections.count_input(&self.turn, key); // deliveries were added, or have left
         }
     }
 
