@@ -13,6 +13,7 @@ use super::Owners;
 use crate::connection::flow::Flow;
 use crate::connection::pending_writes::PendingWrites;
 use crate::connection::transaction::Operation;
+use crate::delivery::revoked::Requeued;
 use crate::door::planted;
 use crate::ids::{ConnKey, ShardId, SubscriptionKey};
 use crate::message::options;
@@ -153,7 +154,12 @@ impl Owners<'_> {
             _ => numbers(id).map_or(0, |numbers| self.connections.subscription_hasher.hash_one(numbers)),
         };
         let may_be_late = |writes: &PendingWrites| {
-            writes.accepts_unknown || writes.was_requeued(hash) || writes.may_have_forgotten(hash)
+            let is_remembered = |why: Requeued| {
+                writes.was_requeued(why.hash(hash)) || writes.may_have_forgotten(why.hash(hash))
+            };
+            writes.accepts_unknown
+                || is_remembered(Requeued::ByBroker)
+                || is_remembered(Requeued::WithSubscription)
         };
         if conn.pending_writes.as_deref().is_some_and(may_be_late) {
             return Ok(None);
@@ -220,7 +226,7 @@ impl Owners<'_> {
             if may_be_late && !is_accepted {
                 // The client may not have refused these, and acknowledges their earlier deliveries later.
                 let ids = taken.iter().map(|taken| (taken.number, taken.id_hash));
-                self.delivery().remember_requeued(key, subscription.index, ids);
+                self.delivery().remember_requeued(key, subscription.index, Requeued::ByBroker, ids);
             }
             self.carry_out_verdict(subscription, retries, verdict, taken);
             if is_done || self.turn.budget.is_half_spent() {

@@ -10,6 +10,7 @@ use super::Owners;
 use crate::connection::pending_writes::REQUEUED_MAX;
 use crate::connection::transaction::Committing;
 use crate::delivery::returning::Fate;
+use crate::delivery::revoked::Requeued;
 use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::ids::{QueueKey, Subscriber, SubscriptionKey};
@@ -53,7 +54,7 @@ impl Owners<'_> {
         let consumer = self.queues.consumers.at(index);
         let held = consumer.map(|consumer| consumer.unacked.newest(REQUEUED_MAX)).unwrap_or_default();
         self.turn.budget.visit(held.len() / 4); // a hash is cheap
-        self.delivery().remember_requeued(key, index, held.into_iter());
+        self.delivery().remember_requeued(key, index, Requeued::WithSubscription, held.into_iter());
     }
 
     /// Removes one subscription from the router; the caller updates the connection's own list. Deliveries that it has

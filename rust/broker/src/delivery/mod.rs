@@ -27,7 +27,7 @@ pub mod publish;
 pub mod receive;
 mod replay;
 pub mod returning;
-mod revoked;
+pub(crate) mod revoked;
 mod round_trips;
 
 use std::collections::VecDeque;

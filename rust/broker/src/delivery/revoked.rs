@@ -13,12 +13,32 @@ use crate::router::group::SubscriptionIndex;
 /// Deliveries of one subscription that are forgotten in one turn.
 const FORGOTTEN_MAX: usize = 256;
 
+/// Why a delivery was requeued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Requeued {
+    /// The broker took it back: the client may not know that yet.
+    ByBroker,
+    /// The client ended the subscription. If it subscribes again with the same id, it means the deliveries to that.
+    WithSubscription,
+}
+
+impl Requeued {
+    /// The hash by which a delivery is remembered that was requeued for this reason.
+    pub(crate) fn hash(self, of_delivery: u64) -> u64 {
+        match self {
+            Requeued::ByBroker => of_delivery,
+            Requeued::WithSubscription => !of_delivery,
+        }
+    }
+}
+
 impl Owners<'_> {
     /// Remembers the ids of deliveries that are requeued, by their numbers and the hashes of their `message-id`s.
     pub(crate) fn remember_requeued(
         &mut self,
         key: ConnKey,
         index: SubscriptionIndex,
+        why: Requeued,
         taken: impl Iterator<Item = (u64, u64)>,
     ) {
         let Some(found) = self.router.subscriptions.get(index as usize) else { return };
@@ -37,14 +57,15 @@ impl Owners<'_> {
         if let Some(pending_writes) =
             self.connections.table.get_mut(key).and_then(|conn| conn.pending_writes.as_mut())
         {
-            hashes.into_iter().for_each(|hash| pending_writes.take_back(hash, is_short));
+            hashes.into_iter().for_each(|hash| pending_writes.take_back(why.hash(hash), is_short));
         }
         self.connections.count_input(self.turn, key);
     }
 
     /// Notes that these deliveries were taken from those that a client has not acknowledged.
     pub(crate) fn note_revoked(&mut self, key: ConnKey, index: SubscriptionIndex, taken: &TakenOnes) {
-        self.remember_requeued(key, index, taken.iter().map(|taken| (taken.number, taken.id_hash)));
+        let ids = taken.iter().map(|taken| (taken.number, taken.id_hash));
+        self.remember_requeued(key, index, Requeued::ByBroker, ids);
         if let Some(pending_writes) =
             self.connections.table.get_mut(key).and_then(|conn| conn.pending_writes.as_mut())
         {

@@ -1,5 +1,6 @@
 //! Deliveries that `ack_timeout` takes back from a transaction.
 
+use super::client::Client;
 use super::near_limit::last_ack_id;
 use super::support::{broker, connect, exchange};
 use crate::config::Config;
@@ -30,5 +31,36 @@ fn a_transaction_is_void_if_a_delivery_that_its_ack_covers_has_timed_out() {
             let is_lost = consumer.received_frames().any(|head| head.contains("E-TX-LOST"));
             assert_eq!((is_lost, consumer.is_closed()), (is_void, is_void), "{ack} {verdict}");
         }
+    }
+}
+
+/// In STOMP 1.1 an ACK names the message, not the delivery.
+#[test]
+fn an_ack_of_a_message_that_came_again_covers_no_other_one_but_a_nack_does() {
+    for (verdict, counts) in [("ACK", (1, 0)), ("NACK", (0, 2))] {
+        let mut broker = broker(Config { ack_timeout_ms: 1000, ..Config::default() });
+        let mut publisher = connect(&mut broker, 0);
+        let mut consumer = Client::new(broker.connect(0).expect("sockets"));
+        consumer.send(b"CONNECT\naccept-version:1.1\nhost:h\n\n\0");
+        consumer.send(b"SUBSCRIBE\nid:0\nack:client\ndestination:/queue/a\n\n\0");
+        exchange(&mut broker, &mut consumer);
+        for _ in 0..2 {
+            publisher.send(b"SEND\ndestination:/queue/a\n\nx\0");
+        }
+        exchange(&mut broker, &mut publisher);
+        exchange(&mut broker, &mut consumer);
+        let lines = consumer.received_frames().flat_map(|head| head.split(" | "));
+        let last =
+            lines.filter_map(|line| line.strip_prefix("message-id:")).last().expect("a message").to_owned();
+        for pause_ms in [1000, 200] {
+            broker.advance_ms(pause_ms); // they time out, and come again a little later
+            broker.run_until_idle();
+        }
+        exchange(&mut broker, &mut consumer);
+        assert_eq!(consumer.bodies.len(), 4, "both come again");
+        consumer.send(format!("{verdict}\nsubscription:0\nmessage-id:{last}\n\n\0").as_bytes());
+        exchange(&mut broker, &mut consumer);
+        let counters = &broker.threads[0].shard.turn.counters;
+        assert_eq!((counters.acked, counters.nacked), counts, "{verdict}");
     }
 }
