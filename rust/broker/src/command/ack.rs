@@ -90,6 +90,9 @@ impl Owners<'_> {
         let Acked { id, subscription, accept, transaction, receipt } = *acked;
         let verdict = options::verdict_of(frame, accept)?;
         let found = self.find_delivery(key, id, subscription)?;
+        if found.is_none() && verdict != Verdict::Accepted && !self.take_back_before(key, id, subscription) {
+            return Ok(Flow::Later);
+        }
         self.turn.counters.late_acks += u64::from(found.is_none());
         if let Some(transaction) = transaction {
             // ACK of a requeued delivery has no effect, but its transaction must be open.
@@ -167,6 +170,38 @@ impl Owners<'_> {
         let text =
             format!("'{}' is not an unsettled delivery of this connection", String::from_utf8_lossy(id));
         Err(ProtocolError::new(Code::AckUnknown, text))
+    }
+
+    /// Takes back what a NACK in client mode covers whose own delivery is no longer held, as `ack_timeout` does: a later ACK would
+    /// cover what the client has refused, and that would be lost. In STOMP 1.1 nobody knows what came before that delivery, so
+    /// all of the subscription is taken back. Returns whether all is done.
+    fn take_back_before(&mut self, key: ConnKey, id: &[u8], subscription: Option<&[u8]>) -> bool {
+        let version = self.connections.table.get(key).map(|conn| conn.protocol.session.version());
+        let named = match (version, subscription) {
+            (Some(Version::V1_1), Some(name)) => {
+                self.find_subscription(key, name).map(|index| (index, u64::MAX))
+            }
+            _ => numbers(id),
+        };
+        let Some((index, last)) = named else { return true };
+        loop {
+            let consumer = self.queues.consumers.at_mut(index);
+            let consumer = consumer.filter(|it| it.conn == key && it.ack == AckMode::Client);
+            let Some(consumer) = consumer else { return true };
+            let taken = consumer.unacked.take_through(last, PORTION);
+            let (subscription, retries) = (consumer.key, Retries::of(consumer));
+            let is_done = taken.len() < PORTION;
+            if let Some(last) = taken.last() {
+                consumer.timed_out = consumer.timed_out.max(last.number);
+            }
+            self.turn.budget.visit(taken.len());
+            self.turn.counters.timed_out += taken.len() as u64;
+            self.delivery().note_revoked(key, index, &taken);
+            self.delivery().give_back_failed(subscription, retries, taken);
+            if is_done || self.turn.budget.is_half_spent() {
+                return is_done;
+            }
+        }
     }
 
     /// Whether an ACK or NACK in client mode may be a late answer to an earlier delivery of the same message, which was taken

@@ -64,3 +64,35 @@ fn an_ack_of_a_message_that_came_again_covers_no_other_one_but_a_nack_does() {
         assert_eq!((counters.acked, counters.nacked), counts, "{verdict}");
     }
 }
+
+/// Seed 60025273: a later ACK covered what the NACK had refused.
+#[test]
+fn a_nack_of_a_delivery_that_is_settled_takes_back_what_came_before_it() {
+    let mut broker = broker(Config { ack_timeout_ms: 1000, ..Config::default() });
+    let mut publisher = connect(&mut broker, 0);
+    let mut consumer = Client::new(broker.connect(0).expect("sockets"));
+    consumer.send(b"CONNECT\naccept-version:1.1\nhost:h\n\n\0");
+    consumer.send(b"SUBSCRIBE\nid:0\nack:client\ndestination:/queue/a\n\n\0");
+    exchange(&mut broker, &mut consumer);
+    for _ in 0..2 {
+        publisher.send(b"SEND\ndestination:/queue/a\n\nx\0");
+    }
+    exchange(&mut broker, &mut publisher);
+    exchange(&mut broker, &mut consumer);
+    let lines = consumer.received_frames().flat_map(|head| head.split(" | "));
+    let last =
+        lines.filter_map(|line| line.strip_prefix("message-id:")).last().expect("a message").to_owned();
+    for pause_ms in [1000, 200] {
+        broker.advance_ms(pause_ms); // they time out, and come again a little later
+        broker.run_until_idle();
+    }
+    for verdict in ["ACK", "NACK"] {
+        consumer.send(format!("{verdict}\nsubscription:0\nmessage-id:{last}\n\n\0").as_bytes());
+        exchange(&mut broker, &mut consumer);
+    }
+    assert_eq!(consumer.bodies.len(), 4, "the ACK is late, and covers the last one alone");
+    broker.advance_ms(500);
+    broker.run_until_idle();
+    exchange(&mut broker, &mut consumer);
+    assert_eq!(consumer.bodies.len(), 5, "the NACK covers the other one");
+}
