@@ -90,30 +90,31 @@ impl Owners<'_> {
         let Acked { id, subscription, accept, transaction, receipt } = *acked;
         let verdict = options::verdict_of(frame, accept)?;
         let found = self.find_delivery(key, id, subscription)?;
-        if found.is_none() && verdict != Verdict::Accepted && !self.take_back_before(key, id, subscription) {
-            return Ok(Flow::Later);
-        }
-        self.turn.counters.late_acks += u64::from(found.is_none());
         if let Some(transaction) = transaction {
             // ACK of a requeued delivery has no effect, but its transaction must be open.
             self.require_transaction(key, transaction)?;
-            if let Some((subscription, number)) = found {
+        }
+        let is_continued = self.is_acknowledging(key);
+        let is_done = match (found, transaction) {
+            (Some((subscription, number)), Some(transaction)) => {
                 let first = self.first_covered(key, subscription, number);
                 let ack = Operation::Ack { subscription, number, first, verdict };
                 self.keep_ack_for_commit(key, transaction, ack)?;
+                true
             }
-        } else if let Some((subscription, number)) = found {
-            let is_continued = self.is_acknowledging(key);
-            if !self.acknowledge(key, subscription, number, verdict) {
-                return Ok(Flow::Later);
-            }
-            if is_continued {
-                self.queues.home.store.began_before();
-                if verdict != Verdict::Accepted {
-                    // Dead letters of earlier turns may be at any home.
-                    let shards = (0..self.turn.shards).map(|at| ShardId(at as u8));
-                    self.queues.home.store.add_concerned(shards.fold(0, |bits, shard| bits | shard.bit()));
-                }
+            (Some((subscription, number)), None) => self.acknowledge(key, subscription, number, verdict),
+            (None, _) => verdict == Verdict::Accepted || self.take_back_all(key, subscription),
+        };
+        if !is_done {
+            return Ok(Flow::Later);
+        }
+        self.turn.counters.late_acks += u64::from(found.is_none());
+        if is_continued {
+            self.queues.home.store.began_before();
+            if verdict != Verdict::Accepted {
+                // Dead letters of earlier turns may be at any home.
+                let shards = (0..self.turn.shards).map(|at| ShardId(at as u8));
+                self.queues.home.store.add_concerned(shards.fold(0, |bits, shard| bits | shard.bit()));
             }
         }
         self.receipt(key, receipt);
@@ -172,32 +173,26 @@ impl Owners<'_> {
         Err(ProtocolError::new(Code::AckUnknown, text))
     }
 
-    /// Takes back what a NACK in client mode covers whose own delivery is no longer held, as `ack_timeout` does: a later ACK would
-    /// cover what the client has refused, and that would be lost. In STOMP 1.1 nobody knows what came before that delivery, so
-    /// all of the subscription is taken back. Returns whether all is done.
-    fn take_back_before(&mut self, key: ConnKey, id: &[u8], subscription: Option<&[u8]>) -> bool {
+    /// Takes back all deliveries of a subscription in client mode in STOMP 1.1, for half of a turn, since a NACK names a message
+    /// that it no longer holds: a late ACK has taken that message alone. The NACK covers deliveries before it, and nobody knows
+    /// which. A later ACK would cover them, too, and what the client has refused would be lost. Returns whether all are done.
+    ///
+    /// The other versions name deliveries: before one that is no longer held, none is held in client mode.
+    fn take_back_all(&mut self, key: ConnKey, subscription: Option<&[u8]>) -> bool {
         let version = self.connections.table.get(key).map(|conn| conn.protocol.session.version());
-        let named = match (version, subscription) {
-            (Some(Version::V1_1), Some(name)) => {
-                self.find_subscription(key, name).map(|index| (index, u64::MAX))
-            }
-            _ => numbers(id),
-        };
-        let Some((index, last)) = named else { return true };
+        let name = subscription.filter(|_| version == Some(Version::V1_1));
+        let Some(index) = name.and_then(|name| self.find_subscription(key, name)) else { return true };
         loop {
-            let consumer = self.queues.consumers.at_mut(index);
-            let consumer = consumer.filter(|it| it.conn == key && it.ack == AckMode::Client);
+            let consumer = self.queues.consumers.at_mut(index).filter(|it| it.ack == AckMode::Client);
             let Some(consumer) = consumer else { return true };
-            let taken = consumer.unacked.take_through(last, PORTION);
-            let (subscription, retries) = (consumer.key, Retries::of(consumer));
+            let (subscription, taken) = (consumer.key, consumer.unacked.take_through(u64::MAX, PORTION));
             let is_done = taken.len() < PORTION;
-            if let Some(last) = taken.last() {
-                consumer.timed_out = consumer.timed_out.max(last.number);
-            }
             self.turn.budget.visit(taken.len());
-            self.turn.counters.timed_out += taken.len() as u64;
-            self.delivery().note_revoked(key, index, &taken);
-            self.delivery().give_back_failed(subscription, retries, taken);
+            self.delivery().time_out(subscription, taken);
+            let conn = self.connections.table.get_mut(key);
+            if let Some(pending_writes) = conn.and_then(|conn| conn.pending_writes.as_mut()) {
+                pending_writes.is_acknowledging = !is_done;
+            }
             if is_done || self.turn.budget.is_half_spent() {
                 return is_done;
             }

@@ -1,8 +1,11 @@
 //! Tests of ACK and NACK alone: ids, settled deliveries, and requeued messages.
 
+use std::hash::BuildHasher as _;
+
 use super::fixture::{Fixture, RECEIPT, bodies, fixture, header};
 use crate::connection::flow::Flow;
 use crate::delivery::fixture::OWN;
+use crate::delivery::revoked::Requeued;
 use crate::ids::ConnKey;
 use crate::turn::budget::Budget;
 
@@ -155,29 +158,52 @@ fn an_ack_of_a_transaction_waits_for_commit() {
     assert_eq!((fixture.sent_to(key).as_str(), fixture.turn.counters.acked), (RECEIPT, 1));
 }
 
+/// A client in client mode that holds 600 deliveries, and the last one.
+fn with_very_many(version: &str) -> (Fixture, ConnKey, String) {
+    let mut fixture = fixture();
+    let (key, queue) = consumer(&mut fixture, version, "ack:client\nprefetch:1000\n");
+    let publisher = fixture.client();
+    for _ in 0..600 {
+        fixture.send(publisher, &format!("SEND\ndestination:{queue}\n\n"));
+        fixture.turn.budget = Budget::default();
+    }
+    let mut last = String::new();
+    while let Some(frame) = frames(&mut fixture, key).last() {
+        last.clone_from(frame);
+    }
+    (fixture, key, last)
+}
+
+/// Handles an ACK or NACK of all of them, which takes three turns.
+fn check_turns(fixture: &mut Fixture, key: ConnKey, frame: &str) {
+    for _ in 0..2 {
+        fixture.turn.budget = Budget::nearly_over();
+        assert_eq!(fixture.handle(key, frame), Flow::Later);
+        assert!(fixture.conn(key).is_acknowledging());
+    }
+    assert_eq!(fixture.sent_to(key), "");
+    assert_eq!(fixture.handle(key, frame), Flow::Done);
+    assert!(fixture.sent_to(key).ends_with(RECEIPT) && !fixture.conn(key).is_acknowledging());
+}
+
 #[test]
 fn an_ack_of_very_many_deliveries_takes_turns() {
     for (frame, acked, nacked) in [("ACK", 600, 0), ("NACK", 0, 600)] {
-        let mut fixture = fixture();
-        let (key, queue) = consumer(&mut fixture, "1.2", "ack:client\nprefetch:1000\n");
-        let publisher = fixture.client();
-        for _ in 0..600 {
-            fixture.send(publisher, &format!("SEND\ndestination:{queue}\n\n"));
-            fixture.turn.budget = Budget::default();
-        }
-        let mut last = String::new();
-        while let Some(frame) = frames(&mut fixture, key).last() {
-            last.clone_from(frame);
-        }
-        let frame = format!("{frame}\n{}receipt:r\n\n", names("1.2", &last));
-        for _ in 0..2 {
-            fixture.turn.budget = Budget::nearly_over();
-            assert_eq!(fixture.handle(key, &frame), Flow::Later);
-            assert!(fixture.conn(key).is_acknowledging());
-        }
-        assert_eq!(fixture.sent_to(key), "");
-        assert_eq!(fixture.handle(key, &frame), Flow::Done);
+        let (mut fixture, key, last) = with_very_many("1.2");
+        check_turns(&mut fixture, key, &format!("{frame}\n{}receipt:r\n\n", names("1.2", &last)));
         assert_eq!((fixture.turn.counters.acked, fixture.turn.counters.nacked), (acked, nacked));
-        assert!(fixture.sent_to(key).ends_with(RECEIPT) && !fixture.conn(key).is_acknowledging());
     }
+}
+
+#[test]
+fn a_nack_that_takes_back_very_many_deliveries_takes_turns() {
+    let (mut fixture, key, _) = with_very_many("1.1");
+    let subscription = fixture.subscription(key, "s");
+    let gone = fixture.connections.subscription_hasher.hash_one(b"gone".as_slice());
+    let ids = [(0, gone)].into_iter();
+    fixture.owners().delivery().remember_requeued(key, subscription.index, Requeued::ByBroker, ids);
+    check_turns(&mut fixture, key, "NACK\nsubscription:s\nmessage-id:gone\nreceipt:r\n\n");
+    assert_eq!((fixture.turn.counters.timed_out, fixture.turn.counters.late_acks), (600, 1));
+    let unacked = fixture.conn(key).pending_writes.as_ref().map(|writes| writes.unacked);
+    assert_eq!(unacked, Some(0));
 }

@@ -6,14 +6,15 @@ use std::hash::BuildHasher as _;
 use stompica_proto::Version;
 
 use super::Owners;
-use crate::ids::ConnKey;
+use crate::ids::{ConnKey, SubscriptionKey};
+use crate::queue::consumer_state::Retries;
 use crate::queue::unacked::TakenOnes;
 use crate::router::group::SubscriptionIndex;
 
 /// Deliveries of one subscription that are forgotten in one turn.
 const FORGOTTEN_MAX: usize = 256;
 
-/// Why a delivery was requeued.
+/// Why a delivery was requeued whose id is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Requeued {
     /// The broker took it back: the client may not know that yet.
@@ -23,7 +24,7 @@ pub(crate) enum Requeued {
 }
 
 impl Requeued {
-    /// The hash by which a delivery is remembered that was requeued for this reason.
+    /// The hash by which a delivery is remembered that was requeued for this reason: one for each reason, of the same id.
     pub(crate) fn hash(self, of_delivery: u64) -> u64 {
         match self {
             Requeued::ByBroker => of_delivery,
@@ -62,15 +63,22 @@ impl Owners<'_> {
         self.connections.count_input(self.turn, key);
     }
 
-    /// Notes that these deliveries were taken from those that a client has not acknowledged.
-    pub(crate) fn note_revoked(&mut self, key: ConnKey, index: SubscriptionIndex, taken: &TakenOnes) {
+    /// Requeues deliveries that were taken from a subscription because their ACK did not come in time.
+    pub(crate) fn time_out(&mut self, key: SubscriptionKey, taken: TakenOnes) {
+        let Some(consumer) = self.queues.consumers.get_mut(key) else { return };
+        let (conn, retries) = (consumer.conn, Retries::of(consumer));
+        if let Some(last) = taken.last() {
+            consumer.timed_out = last.number; // the oldest ones are taken first
+        }
+        self.turn.counters.timed_out += taken.len() as u64;
         let ids = taken.iter().map(|taken| (taken.number, taken.id_hash));
-        self.remember_requeued(key, index, Requeued::ByBroker, ids);
+        self.remember_requeued(conn, key.index, Requeued::ByBroker, ids);
         if let Some(pending_writes) =
-            self.connections.table.get_mut(key).and_then(|conn| conn.pending_writes.as_mut())
+            self.connections.table.get_mut(conn).and_then(|conn| conn.pending_writes.as_mut())
         {
             pending_writes.unacked -= taken.len();
         }
+        self.give_back_failed(key, retries, taken);
     }
 
     /// Forgets the oldest deliveries of a subscription to a topic that its client has not acknowledged, as if it had: up to so

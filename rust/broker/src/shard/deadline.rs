@@ -7,7 +7,6 @@ use crate::connection::pausing::{Pause, Question};
 use crate::door::planted;
 use crate::ids::{ConnKey, NOBODY, QueueKey, SubscriptionKey};
 use crate::queue::QueueKind;
-use crate::queue::consumer_state::Retries;
 use crate::queue::enqueue::{describe, head_of_send};
 use crate::queue::unacked::TakenOnes;
 use crate::timer::Due;
@@ -59,10 +58,9 @@ impl Shard {
         if self.connections.has_to_be_read_first(&self.turn, key) {
             self.read_first(key);
         }
-        let is_late = |overdue| matches!(overdue, Some(Overdue::SlowConsumer | Overdue::Untaken));
         let mut overdue = self.connections.handle_deadline(&mut self.turn, key);
-        if is_late(overdue) {
-            // Its client may have made room since the last turn: that counts before it is cut off.
+        if matches!(overdue, Some(Overdue::SlowConsumer | Overdue::Untaken)) {
+            // The client may have made room since the last turn. It gets what it has room for before it is cut off.
             self.post();
             self.flush_one(key);
             overdue = self.connections.handle_deadline(&mut self.turn, key);
@@ -114,7 +112,6 @@ impl Shard {
             consumer.armed = true;
             return self.turn.timers.set(now_ms + GRACE_MS, Due::Subscription(key));
         }
-        let retries = Retries::of(consumer);
         let mut late = TakenOnes::new();
         while let Some((number, delivered_ms)) = consumer.unacked.oldest() {
             let at_ms = delivered_ms.saturating_add(timeout_ms);
@@ -124,15 +121,12 @@ impl Shard {
                 break;
             }
             late.extend(consumer.unacked.take(number));
-            consumer.timed_out = number;
             if planted!("timeout-not-counted") {
                 late.last_mut().into_iter().for_each(|taken| taken.message.deliveries -= 1);
             }
         }
         self.queues.home.visited += late.len(); // counted by the caller
-        self.turn.counters.timed_out += late.len() as u64;
-        self.delivery().note_revoked(conn, key.index, &late);
-        self.delivery().give_back_failed(key, retries, late);
+        self.delivery().time_out(key, late);
     }
 
     /// Applies a changed `ack_timeout`: checks all consumers with deliveries in flight, together with the other
