@@ -11,9 +11,7 @@ use stompica_proto::{Frame, ProtocolError, Version};
 
 use super::Owners;
 use crate::connection::flow::Flow;
-use crate::connection::pending_writes::PendingWrites;
 use crate::connection::transaction::Operation;
-use crate::delivery::revoked::Requeued;
 use crate::door::planted;
 use crate::ids::{ConnKey, ShardId, SubscriptionKey};
 use crate::message::options;
@@ -64,6 +62,18 @@ fn last_number(bytes: &[u8]) -> Option<(&[u8], u64)> {
     Some((before, number))
 }
 
+/// What an ACK or NACK names.
+#[derive(Clone, Copy, Debug)]
+enum Named {
+    /// A delivery in flight of this subscription.
+    Held(SubscriptionKey, u64),
+    /// A delivery that was requeued.
+    Requeued {
+        /// The subscription, if a NACK may cover others of its deliveries that nobody can tell from the rest.
+        covering: Option<SubscriptionKey>,
+    },
+}
+
 /// An ACK or NACK as the session has parsed it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Acked<'a> {
@@ -89,27 +99,39 @@ impl Owners<'_> {
     ) -> Result<Flow, ProtocolError> {
         let Acked { id, subscription, accept, transaction, receipt } = *acked;
         let verdict = options::verdict_of(frame, accept)?;
-        let found = self.find_delivery(key, id, subscription)?;
+        let named = self.find_delivery(key, id, subscription)?;
         if let Some(transaction) = transaction {
             // ACK of a requeued delivery has no effect, but its transaction must be open.
             self.require_transaction(key, transaction)?;
         }
         let is_continued = self.is_acknowledging(key);
-        let is_done = match (found, transaction) {
-            (Some((subscription, number)), Some(transaction)) => {
+        let is_done = match (named, transaction) {
+            (Named::Held(subscription, number), None) => self.acknowledge(key, subscription, number, verdict),
+            (Named::Held(subscription, number), Some(transaction)) => {
                 let first = self.first_covered(key, subscription, number);
                 let ack = Operation::Ack { subscription, number, first, verdict };
                 self.keep_ack_for_commit(key, transaction, ack)?;
                 true
             }
-            (Some((subscription, number)), None) => self.acknowledge(key, subscription, number, verdict),
-            (None, _) => verdict == Verdict::Accepted || self.take_back_all(key, subscription),
+            (Named::Requeued { covering: Some(subscription) }, None) if verdict != Verdict::Accepted => {
+                self.take_back_all(key, subscription)
+            }
+            (Named::Requeued { covering: Some(subscription) }, Some(transaction))
+                if verdict != Verdict::Accepted =>
+            {
+                // Nobody holds this delivery, so COMMIT refuses the transaction.
+                let void = Operation::Ack { subscription, number: u64::MAX, first: u64::MAX, verdict };
+                self.keep_ack_for_commit(key, transaction, void)?;
+                true
+            }
+            (Named::Requeued { .. }, _) => true,
         };
         if !is_done {
             return Ok(Flow::Later);
         }
-        self.turn.counters.late_acks += u64::from(found.is_none());
+        self.turn.counters.late_acks += u64::from(matches!(named, Named::Requeued { .. }));
         if is_continued {
+            self.set_acknowledging(key, false);
             self.queues.home.store.began_before();
             if verdict != Verdict::Accepted {
                 // Dead letters of earlier turns may be at any home.
@@ -129,14 +151,19 @@ impl Owners<'_> {
         consumer.and_then(|consumer| consumer.unacked.oldest()).map_or(number, |(first, _)| first)
     }
 
-    /// The delivery that an id names, as subscription and number; `None` if it was requeued.
+    /// The delivery that an id names.
+    ///
+    /// # Errors
+    /// `E-ACK-UNKNOWN`.
     fn find_delivery(
         &self,
         key: ConnKey,
         id: &[u8],
         subscription: Option<&[u8]>,
-    ) -> Result<Option<(SubscriptionKey, u64)>, ProtocolError> {
-        let Some(conn) = self.connections.table.get(key) else { return Ok(None) };
+    ) -> Result<Named, ProtocolError> {
+        let Some(conn) = self.connections.table.get(key) else {
+            return Ok(Named::Requeued { covering: None });
+        };
         let held = match (conn.protocol.session.version(), subscription) {
             (Version::V1_1, Some(name)) => self.find_subscription(key, name).and_then(|index| {
                 let consumer = self.queues.consumers.at(index)?;
@@ -148,8 +175,8 @@ impl Owners<'_> {
                 (consumer.conn == key && consumer.unacked.holds(number)).then_some((consumer.key, number))
             }),
         };
-        if held.is_some() {
-            return Ok(held);
+        if let Some((subscription, number)) = held {
+            return Ok(Named::Held(subscription, number));
         }
         let hash = match (conn.protocol.session.version(), subscription) {
             (Version::V1_1, Some(name)) => {
@@ -157,42 +184,38 @@ impl Owners<'_> {
             }
             _ => numbers(id).map_or(0, |numbers| self.connections.subscription_hasher.hash_one(numbers)),
         };
-        let may_be_late = |writes: &PendingWrites| {
-            let is_remembered = |why: Requeued| {
-                writes.was_requeued(why.hash(hash)) || writes.may_have_forgotten(why.hash(hash))
-            };
-            writes.accepts_unknown
-                || is_remembered(Requeued::ByBroker)
-                || is_remembered(Requeued::WithSubscription)
-        };
-        if conn.pending_writes.as_deref().is_some_and(may_be_late) {
-            return Ok(None);
+        if let Some(writes) = conn.pending_writes.as_deref() {
+            let from = writes.requeued_from(hash);
+            if from.is_some() || writes.accepts_unknown || writes.may_have_forgotten(hash) {
+                let covering = self.cumulative_by_message(key, subscription);
+                let covering = covering.filter(|own| from.is_none_or(|from| from == *own));
+                return Ok(Named::Requeued { covering });
+            }
         }
         let text =
             format!("'{}' is not an unsettled delivery of this connection", String::from_utf8_lossy(id));
         Err(ProtocolError::new(Code::AckUnknown, text))
     }
 
-    /// Takes back all deliveries of a subscription in client mode in STOMP 1.1, for half of a turn, since a NACK names a message
-    /// that it no longer holds: a late ACK has taken that message alone. The NACK covers deliveries before it, and nobody knows
-    /// which. A later ACK would cover them, too, and what the client has refused would be lost. Returns whether all are done.
-    ///
-    /// The other versions name deliveries: before one that is no longer held, none is held in client mode.
-    fn take_back_all(&mut self, key: ConnKey, subscription: Option<&[u8]>) -> bool {
-        let version = self.connections.table.get(key).map(|conn| conn.protocol.session.version());
-        let name = subscription.filter(|_| version == Some(Version::V1_1));
-        let Some(index) = name.and_then(|name| self.find_subscription(key, name)) else { return true };
+    /// The subscription with this id, if it holds deliveries that ACKs cover without naming them, by a `message-id`: STOMP 1.1 in
+    /// client mode. The other versions name deliveries: before one that is no longer held, none is held in client mode.
+    fn cumulative_by_message(&self, key: ConnKey, subscription: Option<&[u8]>) -> Option<SubscriptionKey> {
+        let consumer = self.queues.consumers.at(self.find_subscription(key, subscription?)?)?;
+        let is_cumulative = consumer.ack == AckMode::Client && consumer.wire_format.version == Version::V1_1;
+        (is_cumulative && consumer.unacked.len() > 0).then_some(consumer.key)
+    }
+
+    /// Takes back all deliveries of a subscription, for half of a turn, since a NACK names a message that it no longer holds: a
+    /// late ACK has taken that message alone. The NACK covers deliveries before it, and nobody knows which. A later ACK would
+    /// cover them, too, and what the client has refused would be lost. Returns whether all are done.
+    fn take_back_all(&mut self, key: ConnKey, subscription: SubscriptionKey) -> bool {
         loop {
-            let consumer = self.queues.consumers.at_mut(index).filter(|it| it.ack == AckMode::Client);
-            let Some(consumer) = consumer else { return true };
-            let (subscription, taken) = (consumer.key, consumer.unacked.take_through(u64::MAX, PORTION));
+            let Some(consumer) = self.queues.consumers.get_mut(subscription) else { return true };
+            let taken = consumer.unacked.take_through(u64::MAX, PORTION);
             let is_done = taken.len() < PORTION;
             self.turn.budget.visit(taken.len());
             self.delivery().time_out(subscription, taken);
-            let conn = self.connections.table.get_mut(key);
-            if let Some(pending_writes) = conn.and_then(|conn| conn.pending_writes.as_mut()) {
-                pending_writes.is_acknowledging = !is_done;
-            }
+            self.set_acknowledging(key, !is_done);
             if is_done || self.turn.budget.is_half_spent() {
                 return is_done;
             }
@@ -210,8 +233,8 @@ impl Owners<'_> {
         let (Some(writes), Some(name)) = (writes, name) else { return false };
         let Some(id_hash) = consumer.unacked.id_hash_of(number) else { return false };
         let hash = self.connections.hash_by_message(name, id_hash);
-        // By chance a first delivery may look like one that was forgotten.
-        writes.was_requeued(hash)
+        // A subscription that has begun anew had no earlier delivery. By chance a first one may look like one that was forgotten.
+        writes.requeued_from(hash) == Some(consumer.key)
             || (consumer.unacked.is_redelivery(number) && writes.may_have_forgotten(hash))
     }
 
@@ -256,7 +279,7 @@ impl Owners<'_> {
             if may_be_late && !is_accepted {
                 // The client may not have refused these, and acknowledges their earlier deliveries later.
                 let ids = taken.iter().map(|taken| (taken.number, taken.id_hash));
-                self.delivery().remember_requeued(key, subscription.index, Requeued::ByBroker, ids);
+                self.delivery().remember_requeued(key, subscription, ids);
             }
             self.carry_out_verdict(subscription, retries, verdict, taken);
             if is_done || self.turn.budget.is_half_spent() {
@@ -270,6 +293,13 @@ impl Owners<'_> {
         let conn = self.connections.table.get(key);
         let writes = conn.and_then(|conn| conn.pending_writes.as_ref());
         writes.is_some_and(|writes| writes.is_acknowledging)
+    }
+
+    fn set_acknowledging(&mut self, key: ConnKey, is_acknowledging: bool) {
+        let conn = self.connections.table.get_mut(key);
+        if let Some(pending_writes) = conn.and_then(|conn| conn.pending_writes.as_mut()) {
+            pending_writes.is_acknowledging = is_acknowledging;
+        }
     }
 
     fn note_acknowledged(&mut self, key: ConnKey, count: usize, bytes: usize, is_done: bool) {

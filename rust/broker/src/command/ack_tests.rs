@@ -5,7 +5,6 @@ use std::hash::BuildHasher as _;
 use super::fixture::{Fixture, RECEIPT, bodies, fixture, header};
 use crate::connection::flow::Flow;
 use crate::delivery::fixture::OWN;
-use crate::delivery::revoked::Requeued;
 use crate::ids::ConnKey;
 use crate::turn::budget::Budget;
 
@@ -201,7 +200,7 @@ fn a_nack_that_takes_back_very_many_deliveries_takes_turns() {
     let subscription = fixture.subscription(key, "s");
     let gone = fixture.connections.subscription_hasher.hash_one(b"gone".as_slice());
     let ids = [(0, gone)].into_iter();
-    fixture.owners().delivery().remember_requeued(key, subscription.index, Requeued::ByBroker, ids);
+    fixture.owners().delivery().remember_requeued(key, subscription, ids);
     check_turns(&mut fixture, key, "NACK\nsubscription:s\nmessage-id:gone\nreceipt:r\n\n");
     assert_eq!((fixture.turn.counters.timed_out, fixture.turn.counters.late_acks), (600, 1));
     let unacked = fixture.conn(key).pending_writes.as_ref().map(|writes| writes.unacked);

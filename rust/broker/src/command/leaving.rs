@@ -10,7 +10,6 @@ use super::Owners;
 use crate::connection::pending_writes::REQUEUED_MAX;
 use crate::connection::transaction::Committing;
 use crate::delivery::returning::Fate;
-use crate::delivery::revoked::Requeued;
 use crate::door::planted;
 use crate::ids::ConnKey;
 use crate::ids::{QueueKey, Subscriber, SubscriptionKey};
@@ -51,10 +50,10 @@ impl Owners<'_> {
 
     /// Remembers the ids of the deliveries in flight of a subscription that is about to end; its connection stays.
     pub(crate) fn remember_held(&mut self, key: ConnKey, index: u32) {
-        let consumer = self.queues.consumers.at(index);
-        let held = consumer.map(|consumer| consumer.unacked.newest(REQUEUED_MAX)).unwrap_or_default();
+        let Some(consumer) = self.queues.consumers.at(index) else { return };
+        let (subscription, held) = (consumer.key, consumer.unacked.newest(REQUEUED_MAX));
         self.turn.budget.visit(held.len() / 4); // a hash is cheap
-        self.delivery().remember_requeued(key, index, Requeued::WithSubscription, held.into_iter());
+        self.delivery().remember_requeued(key, subscription, held.into_iter());
     }
 
     /// Removes one subscription from the router; the caller updates the connection's own list. Deliveries that it has

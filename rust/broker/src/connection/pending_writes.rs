@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 
-use hashbrown::HashSet;
-
 use crate::collections::paged_deque::PagedDeque;
+use crate::door::HashMap;
 use crate::ids::SubscriptionKey;
 use crate::message::OwnedMessage;
 use crate::queue::unacked::Origin;
@@ -83,14 +82,15 @@ pub struct PendingWrites {
     /// Deliveries were forgotten, so an ACK of an unknown id is not an error.
     pub accepts_unknown: bool,
     forgotten: ForgottenIds,
-    pub(super) requeued: HashSet<u64, crate::door::HashState>,
+    /// The subscription of each id that is remembered, by the hash of the id.
+    pub(super) requeued: HashMap<u64, SubscriptionKey>,
     pub(super) order: VecDeque<u64>,
 }
 
 impl PendingWrites {
-    /// Remembers the id of a requeued delivery, by its hash, and forgets up to two if they are too many.
-    pub fn take_back(&mut self, id_hash: u64, is_memory_short: bool) {
-        if self.requeued.insert(id_hash) {
+    /// Remembers the id of a requeued delivery to a subscription, by its hash, and forgets up to two if they are too many.
+    pub fn take_back(&mut self, id_hash: u64, subscription: SubscriptionKey, is_memory_short: bool) {
+        if self.requeued.insert(id_hash, subscription).is_none() {
             self.order.push_back(id_hash);
         }
         let max = if is_memory_short { REQUEUED_SHORT } else { REQUEUED_MAX };
@@ -110,10 +110,10 @@ impl PendingWrites {
         }
     }
 
-    /// Whether the delivery with this id was requeued, as far as it is remembered.
+    /// The subscription that the delivery with this id was requeued from, as far as it is remembered.
     #[must_use]
-    pub fn was_requeued(&self, id_hash: u64) -> bool {
-        self.requeued.contains(&id_hash)
+    pub fn requeued_from(&self, id_hash: u64) -> Option<SubscriptionKey> {
+        self.requeued.get(&id_hash).copied()
     }
 
     /// Whether this id of a requeued delivery may have been forgotten while memory was short.
@@ -125,7 +125,7 @@ impl PendingWrites {
     /// The memory that it uses, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        32 * self.order.capacity()
+        40 * self.order.capacity()
             + size_of_val(&*self.forgotten.words)
             + size_of::<PendingWrite>() * self.writes.capacity()
     }
@@ -139,15 +139,21 @@ mod tests {
     use crate::collections::keyed::Key;
     use crate::ids::ShardId;
 
+    const KEY: SubscriptionKey = Key { index: 3, generation: 1 };
+
     #[test]
     fn the_newest_ids_of_requeued_deliveries_are_remembered() {
         let mut pending = PendingWrites::default();
         let max = REQUEUED_MAX as u64;
-        (0..max).for_each(|id| pending.take_back(id, false));
-        pending.take_back(0, false); // known
-        assert!(pending.was_requeued(0) && pending.was_requeued(max - 1));
-        pending.take_back(max, false);
-        assert!(!pending.was_requeued(0) && pending.was_requeued(1) && pending.was_requeued(max));
+        (0..max).for_each(|id| pending.take_back(id, KEY, false));
+        pending.take_back(0, KEY, false); // known
+        assert!(pending.requeued_from(0).is_some() && pending.requeued_from(max - 1).is_some());
+        pending.take_back(max, KEY, false);
+        assert!(
+            pending.requeued_from(0).is_none()
+                && pending.requeued_from(1).is_some()
+                && pending.requeued_from(max).is_some()
+        );
         assert!(!pending.may_have_forgotten(0), "it is wrong from now on");
         assert!(pending.held_bytes() >= REQUEUED_MAX * size_of::<u64>());
     }
@@ -156,12 +162,12 @@ mod tests {
     #[test]
     fn fewer_ids_are_remembered_while_memory_is_short() {
         let mut pending = PendingWrites::default();
-        (0..50_000).for_each(|id| pending.take_back(id, false));
+        (0..50_000).for_each(|id| pending.take_back(id, KEY, false));
         let before = pending.held_bytes();
-        (50_000..110_000).for_each(|id| pending.take_back(id, true));
+        (50_000..110_000).for_each(|id| pending.take_back(id, KEY, true));
         assert!((0..108_000).all(|id| pending.may_have_forgotten(id)));
         assert!(pending.held_bytes() < before / 8, "{before}, then {}", pending.held_bytes());
-        assert!(pending.was_requeued(109_999) && !pending.was_requeued(108_000));
+        assert!(pending.requeued_from(109_999).is_some() && pending.requeued_from(108_000).is_none());
         assert_eq!((pending.order.len(), pending.requeued.len()), (REQUEUED_SHORT, REQUEUED_SHORT));
     }
 
@@ -170,7 +176,7 @@ mod tests {
         let hasher = crate::door::HashState::default();
         let hashes = |numbers: std::ops::Range<u64>| numbers.map(|number| hasher.hash_one((7_u32, number)));
         let mut pending = PendingWrites::default();
-        hashes(0..4000).for_each(|id| pending.take_back(id, true));
+        hashes(0..4000).for_each(|id| pending.take_back(id, KEY, true));
         assert!(hashes(0..4000 - REQUEUED_SHORT as u64).all(|id| pending.may_have_forgotten(id)));
         let others = hashes(4000..14_000).filter(|id| pending.may_have_forgotten(*id)).count();
         assert!(others < 300, "{others} of 10,000 others");

@@ -14,35 +14,16 @@ use crate::router::group::SubscriptionIndex;
 /// Deliveries of one subscription that are forgotten in one turn.
 const FORGOTTEN_MAX: usize = 256;
 
-/// Why a delivery was requeued whose id is remembered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Requeued {
-    /// The broker took it back: the client may not know that yet.
-    ByBroker,
-    /// The client ended the subscription. If it subscribes again with the same id, it means the deliveries to that.
-    WithSubscription,
-}
-
-impl Requeued {
-    /// The hash by which a delivery is remembered that was requeued for this reason: one for each reason, of the same id.
-    pub(crate) fn hash(self, of_delivery: u64) -> u64 {
-        match self {
-            Requeued::ByBroker => of_delivery,
-            Requeued::WithSubscription => !of_delivery,
-        }
-    }
-}
-
 impl Owners<'_> {
-    /// Remembers the ids of deliveries that are requeued, by their numbers and the hashes of their `message-id`s.
+    /// Remembers the ids of deliveries to a subscription that are requeued, by their numbers and the hashes of their
+    /// `message-id`s.
     pub(crate) fn remember_requeued(
         &mut self,
         key: ConnKey,
-        index: SubscriptionIndex,
-        why: Requeued,
+        subscription: SubscriptionKey,
         taken: impl Iterator<Item = (u64, u64)>,
     ) {
-        let Some(found) = self.router.subscriptions.get(index as usize) else { return };
+        let Some(found) = self.router.subscriptions.get(subscription.index as usize) else { return };
         let by_message = self
             .connections
             .table
@@ -51,14 +32,14 @@ impl Owners<'_> {
         let hashes: Vec<u64> = taken
             .map(|(number, id_hash)| match by_message {
                 true => self.connections.hash_by_message(&found.id, id_hash),
-                false => self.connections.subscription_hasher.hash_one((index, number)),
+                false => self.connections.subscription_hasher.hash_one((subscription.index, number)),
             })
             .collect();
         let is_short = self.turn.memory.is_short;
         if let Some(pending_writes) =
             self.connections.table.get_mut(key).and_then(|conn| conn.pending_writes.as_mut())
         {
-            hashes.into_iter().for_each(|hash| pending_writes.take_back(why.hash(hash), is_short));
+            hashes.into_iter().for_each(|hash| pending_writes.take_back(hash, subscription, is_short));
         }
         self.connections.count_input(self.turn, key);
     }
@@ -72,7 +53,7 @@ impl Owners<'_> {
         }
         self.turn.counters.timed_out += taken.len() as u64;
         let ids = taken.iter().map(|taken| (taken.number, taken.id_hash));
-        self.remember_requeued(conn, key.index, Requeued::ByBroker, ids);
+        self.remember_requeued(conn, key, ids);
         if let Some(pending_writes) =
             self.connections.table.get_mut(conn).and_then(|conn| conn.pending_writes.as_mut())
         {

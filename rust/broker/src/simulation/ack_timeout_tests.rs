@@ -90,6 +90,45 @@ fn a_nack_of_a_message_that_a_late_ack_has_taken_takes_back_the_others() {
     assert_eq!(consumer.bodies.len(), 5, "the NACK covers the other one");
 }
 
+/// Seed 61002697: the others came again although the transaction was aborted.
+#[test]
+fn such_a_nack_in_a_transaction_does_nothing_before_commit_which_is_void() {
+    for (end, is_void) in [("COMMIT", true), ("ABORT", false)] {
+        let mut broker = broker(Config { ack_timeout_ms: 1000, ..Config::default() });
+        let (mut consumer, last) = with_redeliveries(&mut broker);
+        consumer.send(b"BEGIN\ntransaction:t\n\n\0");
+        for (verdict, transaction) in [("ACK", ""), ("NACK", "transaction:t\n")] {
+            let frame = format!("{verdict}\nsubscription:0\nmessage-id:{last}\n{transaction}\n\0");
+            consumer.send(frame.as_bytes());
+            exchange(&mut broker, &mut consumer);
+        }
+        let before = broker.threads[0].shard.turn.counters.timed_out;
+        consumer.send(format!("{end}\ntransaction:t\n\n\0").as_bytes());
+        exchange(&mut broker, &mut consumer);
+        let is_lost = consumer.received_frames().any(|head| head.contains("E-TX-LOST"));
+        assert_eq!((is_lost, consumer.is_closed()), (is_void, is_void), "{end}");
+        assert_eq!(broker.threads[0].shard.turn.counters.timed_out, before, "{end}");
+    }
+}
+
+/// The deliveries to a subscription that has ended are not those to the next one with the same id.
+#[test]
+fn answers_to_an_ended_subscription_concern_no_delivery_to_the_next_one() {
+    for (verdict, acked) in [("ACK", 2), ("NACK", 0)] {
+        let mut broker = broker(Config { ack_timeout_ms: 1000, ..Config::default() });
+        let (mut consumer, last) = with_redeliveries(&mut broker);
+        consumer.send(b"UNSUBSCRIBE\nid:0\n\n\0");
+        exchange(&mut broker, &mut consumer);
+        consumer.send(b"SUBSCRIBE\nid:0\nack:client\ndestination:/queue/a\n\n\0");
+        exchange(&mut broker, &mut consumer);
+        assert_eq!(consumer.bodies.len(), 6, "both come to the new one");
+        consumer.send(format!("{verdict}\nsubscription:0\nmessage-id:{last}\n\n\0").as_bytes());
+        exchange(&mut broker, &mut consumer);
+        let counters = &broker.threads[0].shard.turn.counters;
+        assert_eq!((counters.acked, counters.nacked), (acked, 2 - acked), "{verdict} covers both");
+    }
+}
+
 #[test]
 fn a_nack_in_a_transaction_that_is_not_open_takes_nothing_back() {
     let mut broker = broker(Config { ack_timeout_ms: 1000, ..Config::default() });
