@@ -185,11 +185,12 @@ impl Owners<'_> {
             _ => numbers(id).map_or(0, |numbers| self.connections.subscription_hasher.hash_one(numbers)),
         };
         if let Some(writes) = conn.pending_writes.as_deref() {
-            let from = writes.requeued_from(hash);
-            if from.is_some() || writes.accepts_unknown || writes.may_have_forgotten(hash) {
+            let (from, may_be_forgotten) = (writes.requeued_from(hash), writes.may_have_forgotten(hash));
+            if from.is_some() || may_be_forgotten || writes.accepts_unknown {
+                // What a drop policy has forgotten was older than all that is held: a NACK of it covers none of that.
+                let is_of = |own: SubscriptionKey| from.map_or(may_be_forgotten, |from| from == own);
                 let covering = self.cumulative_by_message(key, subscription);
-                let covering = covering.filter(|own| from.is_none_or(|from| from == *own));
-                return Ok(Named::Requeued { covering });
+                return Ok(Named::Requeued { covering: covering.filter(|own| is_of(*own)) });
             }
         }
         let text =

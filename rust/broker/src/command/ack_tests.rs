@@ -206,3 +206,15 @@ fn a_nack_that_takes_back_very_many_deliveries_takes_turns() {
     let unacked = fixture.conn(key).pending_writes.as_ref().map(|writes| writes.unacked);
     assert_eq!(unacked, Some(0));
 }
+
+/// Seed 63036369: what a drop policy forgets is older than all that is held.
+#[test]
+fn a_nack_of_a_forgotten_delivery_takes_nothing_back() {
+    let (mut fixture, key, _, _) = delivered("1.1", "ack:client\n", &["a", "b"]);
+    let conn = fixture.connections.table.get_mut(key).expect("an open connection");
+    conn.pending_writes.as_mut().expect("a consumer").accepts_unknown = true;
+    fixture.send(key, "NACK\nsubscription:s\nmessage-id:gone\nreceipt:r\n\n");
+    assert_eq!(fixture.sent_to(key), RECEIPT);
+    let unacked = fixture.conn(key).pending_writes.as_ref().map(|writes| writes.unacked);
+    assert_eq!((fixture.turn.counters.timed_out, unacked), (0, Some(2)));
+}

@@ -16,6 +16,20 @@ use crate::frames::Version;
 /// The number with which a seed draws that messages are refused, too. With it, the seeds that were kept before draw none.
 const REFUSED: u64 = 0x0a13_a25a_0000_2fa4;
 
+/// The number with which a seed draws that everybody acknowledges by message.
+const BY_MESSAGE: u64 = 0x11ac_4b1d_0000_01e6;
+
+/// Lets all clients speak STOMP 1.1 in some of the runs with `ack_timeout`, acknowledge and refuse: there, an id may mean two
+/// deliveries.
+pub(super) fn draw_by_message(options: &mut Options) {
+    let is_drawn = SmallRng::seed_from_u64(options.seed ^ BY_MESSAGE).random_ratio(1, 8);
+    if !is_drawn || options.config.ack_timeout_ms == 0 || options.has_special_clients() {
+        return;
+    }
+    options.versions = vec![Version::V11];
+    (options.weights.ack, options.weights.nack) = (options.weights.ack.max(10), options.weights.nack.max(5));
+}
+
 /// Makes ACKs late in some of the runs. Nothing but its ACK may end a message there: what an ACK covers without right and
 /// nobody gets is lost.
 pub(super) fn draw(options: &mut Options) {

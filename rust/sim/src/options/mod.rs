@@ -274,6 +274,7 @@ impl Options {
         Private::allow_few(self);
         self.pause_max = self.pause_max.min(self.store.pause_max());
         self.weights.nack = self.weights.nack.max(self.acking.nack);
+        late::draw_by_message(self);
     }
 
     fn draw_disturbances(&mut self) {
