@@ -19,6 +19,7 @@ use crate::report::answer::Answer;
 use crate::report::{ConnectionInfo, merge};
 use crate::shard::{LISTENER, Shard, Shared, WAKER};
 use crate::stats;
+use crate::storage::{self, Control, Storage, StorageError};
 use crate::store::Memory;
 
 /// The reason why a broker did not start.
@@ -42,6 +43,9 @@ pub enum StartError {
         /// The operating system's error.
         error: io::Error,
     },
+    /// The directory of the store cannot be used.
+    #[error("{0}")]
+    Storage(#[from] StorageError),
 }
 
 /// The reason why a diagnostics query has no answer.
@@ -58,10 +62,11 @@ pub enum DiagError {
 /// The maximum time until an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The number of running shards, and the failure of the first one that failed.
+/// What runs, and the failure of the first part that failed.
 #[derive(Debug)]
 struct Running {
     shards: usize,
+    has_storage: bool,
     failure: Option<String>,
 }
 
@@ -69,6 +74,8 @@ struct Running {
 struct Lifetime {
     running: Mutex<Running>,
     changed: Condvar,
+    /// Tells the storage that the last shard has ended.
+    storage: Arc<Control>,
 }
 
 impl Lifetime {
@@ -95,6 +102,8 @@ impl Broker {
     pub fn start(config: Config, log: Arc<LogQueue>, reclaim: fn()) -> Result<Broker, StartError> {
         let (host, port) = (config.host.clone(), config.port);
         let bind_error = |error| StartError::Bind { host: host.clone(), port, error };
+        let control = Arc::new(Control::default());
+        let storage = Storage::open(&config, &control)?;
         let mut listener = Listener::bind(&host, port).map_err(bind_error)?;
         let address = listener.address().map_err(bind_error)?;
         let writers = config.writers;
@@ -113,14 +122,24 @@ impl Broker {
                 .map_err(thread_error)?;
         }
         let shared = Arc::new(Shared::new(mailboxes, log, reclaim));
-        let running = Running { shards: writers, failure: None };
-        let lifetime = Arc::new(Lifetime { running: Mutex::new(running), changed: Condvar::new() });
+        let running = Running { shards: writers, has_storage: false, failure: None };
+        let running = Mutex::new(running);
+        let lifetime = Arc::new(Lifetime { running, changed: Condvar::new(), storage: control });
         let broker = Broker { shared, lifetime, address };
-        broker.spawn(config, polls, listener).map_err(thread_error)?;
+        broker.spawn(config, polls, listener, matches!(storage, Storage::Memory)).map_err(thread_error)?;
+        if let Storage::File(files) = storage {
+            broker.lifetime.lock().has_storage = true;
+            let (shared, lifetime) = (Arc::clone(&broker.shared), Arc::clone(&broker.lifetime));
+            let body = move || supervise_storage(files, &shared, &lifetime);
+            if let Err(error) = thread::Builder::new().name("stompica-log".to_owned()).spawn(body) {
+                broker.lifetime.lock().has_storage = false;
+                return Err(thread_error(error));
+            }
+        }
         Ok(broker)
     }
 
-    fn spawn(&self, config: Config, polls: Vec<Poll>, listener: Listener) -> io::Result<()> {
+    fn spawn(&self, config: Config, polls: Vec<Poll>, listener: Listener, is_ready: bool) -> io::Result<()> {
         let epoch = ids::epoch(config.ids);
         let config = Arc::new(config);
         let mut listener = Some(listener);
@@ -128,7 +147,10 @@ impl Broker {
         for (at, poll) in polls.into_iter().enumerate() {
             let (shared, config, listener) = (Arc::clone(&self.shared), Arc::clone(&config), listener.take());
             let store = Box::new(Memory);
-            let shard = Shard::new(ShardId(at as u8), shared, config, poll, listener, &epoch, store);
+            let mut shard = Shard::new(ShardId(at as u8), shared, config, poll, listener, &epoch, store);
+            if !is_ready {
+                shard.await_store();
+            }
             let (shared, lifetime) = (Arc::clone(&self.shared), Arc::clone(&self.lifetime));
             let body = move || supervise(shard, at, &shared, &lifetime);
             if let Err(error) = thread::Builder::new().name(format!("stompica-{at}")).spawn(body) {
@@ -160,7 +182,7 @@ impl Broker {
     pub fn wait(&self, timeout: Option<Duration>) -> Option<Result<(), String>> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut running = self.lifetime.lock();
-        while running.shards > 0 {
+        while running.shards > 0 || running.has_storage {
             let changed = &self.lifetime.changed;
             running = match deadline {
                 None => changed.wait(running).unwrap_or_else(PoisonError::into_inner),
@@ -328,11 +350,33 @@ fn supervise(shard: Shard, at: usize, shared: &Shared, lifetime: &Lifetime) {
     let is_last = running.shards == 0;
     lifetime.changed.notify_all();
     drop(running);
+    if is_last {
+        lifetime.storage.end();
+    }
     // Queries that it has not read get no answer: the handle learns that by the end of their channels. Those that come
     // from now on find that a shard has ended.
     if !planted_in_loom!("queries-of-ended-kept") {
         shared.discard_mail(at, is_last);
     }
+}
+
+/// Runs the thread of the store. A store that cannot be opened ends the broker; one that fails later does not: what it has can
+/// still be read, and the rest goes on.
+fn supervise_storage(files: storage::Files, shared: &Arc<Shared>, lifetime: &Lifetime) {
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| storage::run(files, shared)));
+    let failure = match ended {
+        Ok(Ok(())) => None,
+        Ok(Err(failure)) => Some(failure),
+        Err(_) => Some("the thread of the store panicked (a bug in stompica)".to_owned()),
+    };
+    if let Some(failure) = &failure {
+        shared.log.push(Level::Error, failure.clone(), Vec::new());
+        tell_all(shared, &mut || Mail::Stop);
+    }
+    let mut running = lifetime.lock();
+    running.has_storage = false;
+    running.failure = running.failure.take().or(failure);
+    lifetime.changed.notify_all();
 }
 
 #[cfg(test)]

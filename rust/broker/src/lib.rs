@@ -48,6 +48,7 @@ pub mod simulation;
 #[cfg(any(test, feature = "simulation", simulated))]
 pub mod snapshot;
 mod stats;
+mod storage;
 mod store;
 mod text;
 mod timer;

@@ -62,6 +62,8 @@ codes! {
     LoginTimeout = "E-LOGIN-TIMEOUT", "login timed out", 1008;
     /// A frame or WebSocket message that is not complete within `frame_timeout` plus 1 s for each 64 KiB of it.
     FrameTimeout = "E-FRAME-TIMEOUT", "frame not complete in time", 1008;
+    /// A CONNECT while the store is being read, for longer than `login_timeout`.
+    NotReady = "E-NOT-READY", "broker not ready", 1013;
     /// No byte within twice the agreed heart-beat.
     HeartBeatTimeout = "E-HEART-BEAT-TIMEOUT", "heart-beat missed", 1002;
     /// A required `destination` is missing or empty.
@@ -116,6 +118,8 @@ codes! {
     QueueFull = "E-QUEUE-FULL", "queue full", 1013;
     /// More connections than `max_connections`.
     Connections = "E-CONNECTIONS", "too many connections", 1013;
+    /// The disk of the store has failed.
+    StoreIo = "E-STORE-IO", "store failed", 1011;
     /// Backpressure held a SEND longer than `publish_timeout`.
     Memory = "E-MEMORY", "broker out of memory", 1013;
     /// The consumer reads too slowly (`slow_consumer`).

@@ -185,7 +185,11 @@ impl Owners<'_> {
                 // In the same turn as the message itself: a SUBSCRIBE gets one of them.
                 if let Some(home) = retained.filter(|_| !planted!("value-of-commit-lost")) {
                     let copy = OwnedMessage::new(&message.message());
-                    self.notes.tell(applying.out[home as usize].0, HomeNote::Retain(copy, sets, None));
+                    let home = applying.out[home as usize].0;
+                    self.notes.tell(home, HomeNote::Retain(copy, sets, None));
+                    if home != self.turn.id {
+                        self.queues.home.store.add_concerned(home.bit());
+                    }
                 }
                 let remote = self.router.reach(destination).remote;
                 if message.persistent {

@@ -74,7 +74,7 @@ pub fn load(given: &[Given]) -> Result<(Config, Vec<Effective>), ConfigError> {
     if config.log_frames {
         config.log_level = crate::log::Level::Debug;
     }
-    let rows = settings().iter().filter(|setting| setting.kind != Kind::Processors);
+    let rows = settings().iter().filter(|setting| !setting.kind.is_other_form());
     let effective = rows.map(|setting| effective(setting, given, &config)).collect();
     Ok((config, effective))
 }
@@ -99,9 +99,11 @@ fn names(key: &str, name: &str) -> bool {
     settings().iter().any(|setting| setting.key == key && setting.is_named(name))
 }
 
-/// Whether `name` is C stompica's form of this setting: `processors` sets `writers`.
+/// Whether `name` is another form of this setting: C stompica's `processors` sets `writers`, stompserver's `checkpoint`
+/// sets `fsync`.
 fn fills_same(setting: &Setting, name: &str) -> bool {
-    setting.key == "writers" && names("processors", name)
+    let forms = [("writers", "processors"), ("fsync", "checkpoint")];
+    forms.into_iter().any(|(key, form)| setting.key == key && names(form, name))
 }
 
 /// The keys of the settings whose values differ and that a reload cannot apply.
@@ -109,7 +111,7 @@ fn fills_same(setting: &Setting, name: &str) -> bool {
 pub fn needing_restart(running: &Config, wanted: &Config) -> Vec<&'static str> {
     settings()
         .iter()
-        .filter(|setting| !setting.reloadable && setting.kind != Kind::Processors)
+        .filter(|setting| !setting.reloadable && !setting.kind.is_other_form())
         .filter(|setting| setting.show(running) != setting.show(wanted))
         .map(|setting| setting.key)
         .collect()
@@ -120,7 +122,7 @@ pub fn needing_restart(running: &Config, wanted: &Config) -> Vec<&'static str> {
 pub fn reloaded(running: &Config, wanted: &Config) -> Config {
     let mut applied = wanted.clone();
     for setting in settings().iter().filter(|setting| !setting.reloadable) {
-        if let Some(field) = setting.field.filter(|_| setting.kind != Kind::Processors) {
+        if let Some(field) = setting.field.filter(|_| !setting.kind.is_other_form()) {
             let unchanged = field(&mut applied).accept(&setting.kind, &setting.show(running));
             debug_assert!(unchanged, "a rendered value is valid: {}", setting.key);
         }
@@ -163,19 +165,17 @@ fn apply(setting: &Setting, given: &Given, config: &mut Config) -> Result<(), Co
         return refuse("not built yet in this version; remove it");
     }
     let text = given.value.trim();
+    if let Availability::Only(taken) = setting.availability
+        && is_allowed(&setting.kind, text)
+        && !is_one_of(taken, &setting.kind, text)
+    {
+        return refuse(&format!("not built yet in this version; only {} is", alternatives(taken)));
+    }
     let valid = match setting.field {
         Some(field) => field(config).accept(&setting.kind, text),
         None => is_allowed(&setting.kind, text),
     };
-    if !valid {
-        return refuse(&format!("must be {}", setting.kind.allowed()));
-    }
-    match setting.availability {
-        Availability::Only(taken) if !is_one_of(taken, &setting.kind, text) => {
-            refuse(&format!("not built yet in this version; only {} is", alternatives(taken)))
-        }
-        Availability::Only(_) | Availability::Yes => Ok(()),
-    }
+    if valid { Ok(()) } else { refuse(&format!("must be {}", setting.kind.allowed())) }
 }
 
 fn is_allowed(kind: &Kind, text: &str) -> bool {
@@ -232,7 +232,8 @@ mod tests {
     fn the_documented_defaults_are_the_actual_defaults() {
         let of_the_machine =
             ["max_connections", "writers", "processors", "memory_limit", "ws_data_frame_max_length"];
-        for setting in settings().iter().filter(|s| s.field.is_some() && !of_the_machine.contains(&s.key)) {
+        let shown = |s: &&Setting| s.field.is_some() && !s.kind.is_other_form();
+        for setting in settings().iter().filter(shown).filter(|s| !of_the_machine.contains(&s.key)) {
             assert_eq!(setting.show(&Config::default()), setting.default, "{}", setting.key);
         }
     }
@@ -304,9 +305,8 @@ mod tests {
     #[test]
     fn a_setting_that_is_not_implemented_is_refused_by_name() {
         assert!(error("users", ".passwd").ends_with("not built yet in this version; remove it"));
-        assert!(error("fsync", "interval:5").ends_with("only always or never is"));
         assert!(error("auth", "maybe").ends_with("must be 0 or 1"));
-        for key in ["auth", "users", "tls_cert", "tls_key", "tls_client_ca", "fsync", "checkpoint"] {
+        for key in ["auth", "users", "tls_cert", "tls_key", "tls_client_ca"] {
             let text = error(key, "1");
             assert!(
                 text.starts_with(&format!("setting '{key}'")) && text.contains("not built yet"),
@@ -314,8 +314,9 @@ mod tests {
             );
         }
         assert_eq!(
-            error("store", "dbm"),
-            "setting 'store' (value 'dbm', command line): not built yet in this version; only memory is"
+            error("store", "sqlite"),
+            "setting 'store' (value 'sqlite', command line): not built yet in this version; \
+             only memory, file or dbm is"
         );
         assert!(error("record", "/topic/a").contains("not built yet"));
     }

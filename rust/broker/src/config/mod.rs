@@ -2,6 +2,7 @@
 
 mod file;
 mod load;
+mod storing;
 mod system;
 mod table;
 mod value;
@@ -14,6 +15,7 @@ use crate::log::Level;
 
 pub use file::{parse_file, parse_stompserver_yaml, parse_toml};
 pub use load::{ConfigError, Effective, Given, load, needing_restart, reloaded};
+pub use storing::{Fsync, StoreKind};
 pub use system::{avoid_huge_pages, descriptor_limit, raise_descriptor_limit};
 pub use table::{Availability, Setting, settings};
 pub use value::{Kind, Unit};
@@ -140,6 +142,10 @@ pub struct Config {
     pub log_format: LogFormat,
     /// Directory of the store, logs and recordings.
     pub dir: String,
+    /// Where messages are stored.
+    pub store: StoreKind,
+    /// When persistent messages are synced to disk.
+    pub fsync: Fsync,
     /// Which broker's destination rules apply.
     pub compat: Compat,
     /// How ids are generated.
@@ -184,6 +190,8 @@ impl Default for Config {
             log_frames: false,
             log_format: LogFormat::Text,
             dir: ".stompica".to_owned(),
+            store: StoreKind::Memory,
+            fsync: Fsync::Always,
             compat: Compat::None,
             ids: Ids::Random,
             drain: Duration::from_secs(5),

@@ -194,9 +194,9 @@ static TABLE: &[Setting] = &[
     setting(STORE, "working_dir", Kind::Text, ".", "Directory that relative names are based on.").fixed(),
     setting(STORE, "dir", Kind::Text, ".stompica", "Directory of the store, logs and recordings, inside working_dir.").also(&["storage"]).fixed().fills(|c| &mut c.dir),
     setting(STORE, "store", Kind::Choice(&["memory", "file", "sqlite", "dbm", "activerecord"]), "memory", "Where messages are stored. stompserver's dbm and activerecord mean file and sqlite.")
-        .also(&["queue", "queuetype"]).fixed().only(&["memory"]),
-    setting(STORE, "fsync", Kind::Text, "always", "When a persistent message is synced to disk: always, interval:MS or never. With store=memory there is nothing to sync.").fixed().only(&["always", "never"]),
-    setting(STORE, "checkpoint", Kind::Text, "0", "stompserver's form of fsync: seconds between two syncs; 0: always.").fixed().only(&["0"]),
+        .also(&["queue", "queuetype"]).fixed().only(&["memory", "file", "dbm"]).fills(|c| &mut c.store),
+    setting(STORE, "fsync", Kind::Fsync, "always", "When persistent messages are synced to disk: before their RECEIPT, at least once in an interval, or when the system likes. With store=memory there is nothing to sync.").fixed().fills(|c| &mut c.fsync),
+    setting(STORE, "checkpoint", Kind::Checkpoint, "0", "stompserver's form of fsync: seconds between two syncs; 0: always.").fixed().fills(|c| &mut c.fsync),
 
     setting(SECURITY, "auth", Kind::Flag, "0", "Require login and passcode.").only(&["0"]),
     setting(SECURITY, "users", Kind::Text, ".passwd", "File of users.").only(&[]),

@@ -64,9 +64,19 @@ pub enum Kind {
     Heartbeat,
     /// Origins, separated by commas.
     Origins,
+    /// The values of `fsync`.
+    Fsync,
+    /// stompserver's form of `fsync`: seconds, or 0 for `always`.
+    Checkpoint,
 }
 
 impl Kind {
+    /// Whether it is another form of a setting, which sets the same field.
+    #[must_use]
+    pub fn is_other_form(&self) -> bool {
+        matches!(self, Kind::Processors | Kind::Checkpoint)
+    }
+
     /// The allowed values, as the end of the sentence "must be …".
     #[must_use]
     pub fn allowed(&self) -> String {
@@ -92,6 +102,8 @@ impl Kind {
             Kind::Heartbeat => {
                 "two numbers of milliseconds as in 10000,10000, each 0 (none) to 4294967295".to_owned()
             }
+            Kind::Fsync => "always, interval:TIME (1ms to 1h) or never".to_owned(),
+            Kind::Checkpoint => "0 (always), or a number of seconds up to 3600".to_owned(),
             Kind::Origins => {
                 "same-host, or origins separated by commas as in https://example.org:8443".to_owned()
             }
@@ -312,7 +324,7 @@ fn parse_size(text: &str) -> Option<u64> {
 }
 
 /// Milliseconds: `250ms`, `5s`, `1.5s`, `5m`, `1h`, or a bare number in the setting's own unit.
-fn parse_time(text: &str, unit: Unit) -> Option<u64> {
+pub(super) fn parse_time(text: &str, unit: Unit) -> Option<u64> {
     let (number, suffix) = split_suffix(text);
     let scale = match suffix.to_ascii_lowercase().as_str() {
         "" if unit == Unit::Seconds => 1_000,
@@ -356,7 +368,7 @@ fn show_size(bytes: u64) -> String {
     bytes.to_string()
 }
 
-fn show_time(ms: u64) -> String {
+pub(super) fn show_time(ms: u64) -> String {
     for (scale, suffix) in [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")] {
         if ms > 0 && ms.is_multiple_of(scale) {
             return format!("{}{suffix}", ms / scale);
@@ -365,7 +377,7 @@ fn show_time(ms: u64) -> String {
     if ms == 0 { "0".to_owned() } else { format!("{ms}ms") }
 }
 
-fn millis(time: Duration) -> u64 {
+pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

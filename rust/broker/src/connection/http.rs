@@ -26,14 +26,14 @@ enum Answer {
 }
 
 impl Connections {
-    /// Answers the request at the start of a connection once it is complete. Returns the WebSocket frames that
-    /// followed an upgrade.
-    pub fn answer_http(&mut self, turn: &mut Turn, key: ConnKey, is_draining: bool) -> Option<Vec<u8>> {
+    /// Answers the request at the start of a connection once it is complete; `unready` is what `/readyz` says. Returns the
+    /// WebSocket frames that followed an upgrade.
+    pub fn answer_http(&mut self, turn: &mut Turn, key: ConnKey, unready: Option<&str>) -> Option<Vec<u8>> {
         let conn = self.table.get_mut(key)?;
         let mut input = take(&mut conn.input.bytes);
         turn.budget.look(input.len()); // the request is parsed from its start each time
         let is_loopback = conn.peer.ip().to_canonical().is_loopback();
-        match answer(&input, &turn.config, is_loopback, is_draining) {
+        match answer(&input, &turn.config, is_loopback, unready) {
             Answer::Incomplete => conn.input.bytes = input,
             Answer::Respond(response) => self.respond(turn, key, &response),
             Answer::Upgrade { response, consumed } => {
@@ -79,6 +79,10 @@ impl Connections {
             return self.respond(turn, key, &response);
         }
         let is_checked = self.table.get(key).is_some_and(|conn| conn.protocol.session.was_connected());
+        if is_checked && !turn.is_ready {
+            let text = "the store is still being read";
+            return self.fail(turn, key, ProtocolError::new(Code::NotReady, text), None);
+        }
         let what = if is_checked { "no answer about the login" } else { "no CONNECT" };
         let text = format!("{what} within login_timeout={} ms", millis(turn.config.login_timeout));
         self.fail(turn, key, ProtocolError::new(Code::LoginTimeout, text), None);
@@ -86,7 +90,7 @@ impl Connections {
 }
 
 /// The response to a request of which `input` has arrived.
-fn answer(input: &[u8], config: &Config, is_loopback: bool, is_draining: bool) -> Answer {
+fn answer(input: &[u8], config: &Config, is_loopback: bool, unready: Option<&str>) -> Answer {
     let (request, consumed) = match ws::parse_request(input, &config.limits) {
         Ok(None) => return Answer::Incomplete,
         Ok(Some(parsed)) => parsed,
@@ -106,8 +110,10 @@ fn answer(input: &[u8], config: &Config, is_loopback: bool, is_draining: bool) -
         "GET" | "HEAD" if known && !is_loopback => {
             text(403, &[], "only answered on loopback while auth is off", head_only)
         }
-        "GET" | "HEAD" if known && is_draining => text(503, &[], "draining", head_only),
-        "GET" | "HEAD" if known => text(200, &[], "ready", head_only),
+        "GET" | "HEAD" if known => match unready {
+            Some(why) => text(503, &[], why, head_only),
+            None => text(200, &[], "ready", head_only),
+        },
         "GET" | "HEAD" => text(404, &[], "nothing here; a WebSocket may be opened on any path", head_only),
         _ => text(405, &[("Allow", "GET, HEAD")], "only GET and HEAD", false),
     })
@@ -124,7 +130,7 @@ mod tests {
     use crate::connection::fixtures::{connections, told, turn};
 
     fn status(request: &str, is_loopback: bool, is_draining: bool) -> String {
-        match answer(request.as_bytes(), &Config::default(), is_loopback, is_draining) {
+        match answer(request.as_bytes(), &Config::default(), is_loopback, is_draining.then_some("draining")) {
             Answer::Respond(response) => String::from_utf8_lossy(&response[9..12]).into_owned(),
             other => format!("{other:?}"),
         }
@@ -151,7 +157,7 @@ mod tests {
             b"GET /ws HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
               Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\nab",
         );
-        assert_eq!(connections.answer_http(&mut turn, keys[0], false).as_deref(), Some(&b"ab"[..]));
+        assert_eq!(connections.answer_http(&mut turn, keys[0], None).as_deref(), Some(&b"ab"[..]));
         let conn = connections.table.get(keys[0]).expect("an open connection");
         assert!(matches!(conn.protocol.transport, Transport::WebSocket(_)) && conn.life.is_open());
         assert!(told(&mut connections, &mut turn, keys[0]).starts_with("HTTP/1.1 101"));
@@ -163,7 +169,7 @@ mod tests {
         let conn = connections.table.get_mut(keys[0]).expect("an open connection");
         conn.protocol.transport = Transport::Http;
         conn.input.keep(request.as_bytes());
-        assert_eq!(connections.answer_http(&mut turn, keys[0], is_draining), None);
+        assert_eq!(connections.answer_http(&mut turn, keys[0], is_draining.then_some("draining")), None);
         if connections.table.get(keys[0]).is_some_and(|conn| !conn.life.is_open()) {
             assert_eq!(turn.counters.http_requests, 1);
             connections.write_last(&mut turn, keys[0]);

@@ -52,9 +52,10 @@ pub struct Logins {
 }
 
 impl Logins {
-    /// Whether a client may log in at once; otherwise its check is answered later.
-    fn may_log_in(&self) -> bool {
+    /// Whether a client may log in at once; otherwise its check is answered later. Nobody may before the broker is ready.
+    fn may_log_in(&self, turn: &Turn) -> bool {
         match self.check {
+            _ if !turn.is_ready => false,
             Check::None => true,
             #[cfg(test)]
             Check::Later => false,
@@ -76,7 +77,7 @@ impl Logins {
 impl Connections {
     /// Handles CONNECT. Returns whether later frames have to wait.
     pub fn connect(&mut self, turn: &mut Turn, key: ConnKey, login: Login) -> bool {
-        if self.logins.may_log_in() {
+        if self.logins.may_log_in(turn) {
             self.log_in(turn, key, &login);
             return false;
         }
@@ -87,7 +88,6 @@ impl Connections {
     }
 
     /// Handles the answer to the check of a CONNECT, unless the connection no longer waits for it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only a test double checks logins yet"))]
     pub fn login_checked(
         &mut self,
         turn: &mut Turn,
@@ -106,6 +106,12 @@ impl Connections {
             }
             Err(error) => self.fail(turn, key, error, None),
         }
+    }
+
+    /// The broker is ready: answers the clients that have waited for that.
+    pub fn open_logins(&mut self, turn: &mut Turn) {
+        let waiting: Vec<_> = self.logins.waiting.iter().map(|(key, (token, _))| (*key, *token)).collect();
+        waiting.into_iter().for_each(|(key, token)| self.login_checked(turn, key, token, Ok(())));
     }
 
     fn log_in(&mut self, turn: &mut Turn, key: ConnKey, login: &Login) {

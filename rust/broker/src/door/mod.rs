@@ -9,7 +9,6 @@
 //! Two ways to the outside are parameters instead: the store ([`crate::store::Store`]) and the function that gives
 //! memory back to the system ([`crate::mail::shared::Shared::reclaim`]).
 
-#[cfg(test)]
 mod files;
 #[cfg(loom)]
 pub mod loomed;
@@ -23,8 +22,7 @@ mod values;
 
 use std::collections;
 
-#[cfg(test)]
-pub use self::files::{Directory, DiskFile};
+pub use self::files::{ClaimError, Directory, DiskFile};
 #[cfg(loom)]
 use self::loomed as outside;
 pub use self::outside::{

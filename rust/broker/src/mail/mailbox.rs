@@ -17,6 +17,7 @@ use crate::door::{TcpStream, Waker, planted, planted_in_loom};
 use crate::ids::ShardId;
 use crate::queue::mail::Note;
 use crate::queue::replay::Newcomer;
+use crate::queue::restored::Share;
 use crate::report::ConnectionInfo;
 use crate::report::Query;
 use crate::report::merge::Report;
@@ -91,6 +92,10 @@ pub enum Mail {
     Drained(ShardId),
     /// A connection was closed on some shard: accept again if descriptors had run out.
     Closed,
+    /// What the store has kept for this home.
+    Restore(Box<Share>),
+    /// All homes have what the store has kept: clients may log in.
+    Ready,
     /// Begin an ordered shutdown.
     Drain,
     /// Stop at once.

@@ -9,13 +9,14 @@ use super::durable::Binding;
 use super::mail::{Attach, ConsumerNote, Source};
 use super::notes::Local;
 use super::replay::Newcomer;
+use super::restored::{DEFINITIONS, definition};
 use super::types::{Credit, Progress};
 use super::{Owners, QueueKind};
 use crate::collections::spread::give_back;
 use crate::destination::Kind;
 use crate::door::planted;
 use crate::ids::ConnKey;
-use crate::ids::{QueueKey, Subscriber};
+use crate::ids::{NO_RECORD, QueueKey, Subscriber};
 use crate::requester::AnswerTo;
 use crate::router::group::{Framing, WireFormat};
 
@@ -129,7 +130,9 @@ impl Owners<'_> {
                 let text = "the durable subscription has an active holder, and is not one to be shared";
                 return Err(ProtocolError::new(Code::DurableInUse, text));
             }
-            self.queues.home.set_shared(queue, shared);
+            if self.queues.home.set_shared(queue, shared) {
+                self.define(queue, name, shared);
+            }
             if let Some(binding) = self.queues.bindings.get(&queue).map(|binding| binding.subscription) {
                 self.router.leave_out(binding, without);
             }
@@ -145,9 +148,11 @@ impl Owners<'_> {
             Ok((binding, _)) => {
                 // Each home answers once; the last requester is the caller's own.
                 let requesters = (1..self.turn.shards).map(|_| to.requester()).collect();
-                self.queues
-                    .bindings
-                    .insert(queue, Binding { subscription: binding, topic: topic.into(), requesters });
+                let topic_text = topic.into();
+                let binding_of =
+                    Binding { subscription: binding, topic: topic_text, requesters, record: NO_RECORD };
+                self.queues.bindings.insert(queue, binding_of);
+                self.define(queue, name, shared);
                 let newcomer = Newcomer { key: binding, without };
                 let shared = self.router.shared_text(topic);
                 self.notes.leave(Local::Announce { topic: shared, to: None, newcomer: Some(newcomer) });
@@ -162,6 +167,15 @@ impl Owners<'_> {
         }
     }
 
+    /// Keeps the definition of a durable subscription in the store, in place of the one before.
+    fn define(&mut self, queue: QueueKey, name: &[u8], shared: bool) {
+        let Some(binding) = self.queues.bindings.get_mut(&queue) else { return };
+        let mut definition = definition(name, &binding.topic, shared);
+        self.queues.home.store.keep(DEFINITIONS, &mut definition);
+        let before = std::mem::replace(&mut binding.record, definition.record);
+        self.queues.home.store.forget(before);
+    }
+
     /// Ends a durable subscription and drops its messages.
     ///
     /// # Errors
@@ -174,6 +188,7 @@ impl Owners<'_> {
             return Err(ProtocolError::new(Code::SubscriptionUnknown, text));
         };
         give_back(&mut self.queues.bindings);
+        self.queues.home.store.forget(binding.record);
         if planted!("durable-interest-left") {
             self.queues.home.delete(queue);
             return Ok(());

@@ -234,10 +234,9 @@ impl Home {
         })
     }
 
-    /// Whether a durable subscription may have several holders.
-    pub fn set_shared(&mut self, key: QueueKey, shared: bool) {
-        if let Some(queue) = self.queues.get_mut(key) {
-            queue.kind = QueueKind::Durable { shared };
-        }
+    /// Sets whether a durable subscription may have several holders. Returns whether that is new.
+    pub fn set_shared(&mut self, key: QueueKey, shared: bool) -> bool {
+        let Some(queue) = self.queues.get_mut(key) else { return false };
+        std::mem::replace(&mut queue.kind, QueueKind::Durable { shared }) != queue.kind
     }
 }

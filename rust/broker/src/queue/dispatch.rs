@@ -278,6 +278,7 @@ impl Home {
         }
         self.counts.redelivered += u64::from(message.deliveries > 0);
         message.deliveries += 1;
+        self.store.deliver(&message);
         let subscriber = consumer.subscriber;
         self.effects.push(Effect::Deliver(Delivery { subscriber, queue: key, consumer: chosen, message }));
     }

@@ -1,6 +1,6 @@
 //! The topics that feed the queues of durable subscriptions.
 
-use crate::ids::SubscriptionKey;
+use crate::ids::{RecordId, SubscriptionKey};
 use crate::requester::Requester;
 use crate::text::Text;
 
@@ -13,4 +13,6 @@ pub(crate) struct Binding {
     pub(crate) topic: Text,
     /// One for each home that has not completed the initial replay: the RECEIPT waits for them.
     pub(crate) requesters: Vec<Requester>,
+    /// Its record in the store.
+    pub(crate) record: RecordId,
 }

@@ -376,6 +376,7 @@ impl Home {
                     let first_ms = self.rules.delay_ms.max(delay_ms);
                     let wait_ms = first_ms.saturating_mul(1 << (failures - 1).min(32)).min(DELAY_MAX_MS);
                     let wait_ms = if planted!("redelivered-early") { wait_ms / 2 } else { wait_ms };
+                    self.store.deliver(&message);
                     queue.pending.delay(message, self.now_ms + wait_ms);
                     if !planted!("redelivery-timer-lost") {
                         self.rearm(key);

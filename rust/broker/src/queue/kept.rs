@@ -6,6 +6,7 @@ use stompica_proto::error::Code;
 use super::Owners;
 use super::mail::HomeNote;
 use super::notes::Local;
+use super::restored::RETAINED;
 use crate::door::planted;
 use crate::message::OwnedMessage;
 use crate::requester::Requester;
@@ -80,15 +81,19 @@ impl Owners<'_> {
 
     /// Sets or removes the retained message of a topic. There is room: a COMMIT holds it, and a SEND by itself, for which
     /// somebody waits, has reserved it.
-    pub(super) fn retain(&mut self, message: OwnedMessage, set: bool, requester: Option<Requester>) {
+    pub(super) fn retain(&mut self, mut message: OwnedMessage, set: bool, requester: Option<Requester>) {
         let retained = &mut self.queues.retained;
+        let before = retained.record_of(message.destination());
         if set {
             if requester.is_some() {
                 retained.arrives(message.destination());
             }
+            self.queues.home.store.keep(RETAINED, &mut message);
             retained.set(message);
+            self.queues.home.store.forget(before);
         } else if !planted!("removal-forgotten") {
             retained.remove(message.destination());
+            self.queues.home.store.forget(before);
         }
         self.rearm_waiting();
         if let Some(requester) = requester {
@@ -126,7 +131,12 @@ impl Owners<'_> {
             self.left_stale(&expired);
             gone += 1;
         }
-        gone += self.queues.retained.expire(self.turn.now_ms, EXPIRED_AT_ONCE - gone);
+        while gone < EXPIRED_AT_ONCE
+            && let Some(record) = self.queues.retained.expire(self.turn.now_ms)
+        {
+            self.queues.home.store.forget(record);
+            gone += 1;
+        }
         self.turn.budget.visit(gone);
         self.turn.counters.expired += gone as u64;
         self.rearm_waiting();

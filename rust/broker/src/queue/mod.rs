@@ -50,6 +50,7 @@ mod read;
 pub mod replay;
 pub mod replays;
 mod reservations;
+pub mod restored;
 pub mod retained;
 pub mod revival;
 mod revocation;

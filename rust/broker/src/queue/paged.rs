@@ -256,6 +256,17 @@ impl Pending {
         taken
     }
 
+    /// Adds a message that only the store has, behind all others.
+    pub(super) fn restore(&mut self, stub: Stub) {
+        self.bytes += stub.bytes as usize;
+        if stub.expires_ms != 0 {
+            self.expiring.insert((stub.expires_ms, stub.seq));
+        }
+        let paged = self.paged.get_or_insert_default();
+        paged.stubs.push_back(stub);
+        paged.count();
+    }
+
     /// Removes and returns the next stub whose message is to be requested now. Even without a window, one that has expired is.
     pub(super) fn load_next(&mut self, window: Window) -> Option<Stub> {
         let paged = self.paged.as_deref_mut()?;

@@ -31,8 +31,6 @@ use crate::ids::{NO_RECORD, QueueKey, RecordId};
 use crate::log::Level;
 use crate::message::OwnedMessage;
 use crate::store::Unreadable;
-#[cfg(test)]
-use crate::store::handle::Handle;
 
 /// The maximum number of messages that are paged out in one turn.
 #[inline(always)]
@@ -94,6 +92,11 @@ impl Paging {
     /// The initial state; `is_on`: the store can load messages.
     pub(super) fn new(is_on: bool) -> Self {
         Paging { is_on, room: i64::MAX, ..Paging::default() }
+    }
+
+    /// Sets whether the store can load messages.
+    pub(super) fn turn_on(&mut self, is_on: bool) {
+        self.is_on = is_on;
     }
 
     /// Whether a queue may request a message, at least one.
@@ -292,8 +295,7 @@ impl Home {
     /// Replaces the store of a home without messages.
     #[cfg(test)]
     pub fn use_store(&mut self, store: Box<dyn crate::store::Store>) {
-        self.store = Handle::new(store);
-        self.paging.is_on = self.store.pages();
+        self.replace_store(store);
     }
 
     /// Sets the limits of the messages that stay loaded at the front of each queue.

@@ -10,6 +10,7 @@ use super::initial_replay::PendingReplay;
 use super::orphans::Orphans;
 use super::prepared::{Prepared, PreparedCommit};
 use super::replays::Replays;
+use super::restored::Restoration;
 use super::retained::{Retained, RetainedCount};
 use super::revival::Revival;
 use super::stale::{Stale, StaleCounts};
@@ -45,6 +46,8 @@ pub struct Queues {
     pub orphans: VecDeque<Orphans>,
     /// The number of its queues that the broker's count includes.
     pub counted: usize,
+    /// What the store has for this home and was not restored yet.
+    pub(crate) restoration: Option<Box<Restoration>>,
 }
 
 impl Queues {
@@ -71,6 +74,7 @@ impl Queues {
             revivals: VecDeque::new(),
             orphans: VecDeque::new(),
             counted: 0,
+            restoration: None,
         }
     }
 

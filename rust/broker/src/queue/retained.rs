@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::replay::{Cursor, Search, Visits};
 use crate::door::sync::{AtomicBool, AtomicUsize, Ordering};
 use crate::door::{planted, planted_in_loom};
+use crate::ids::{NO_RECORD, RecordId};
 use crate::message::OwnedMessage;
 use crate::text::Text;
 
@@ -142,11 +143,26 @@ impl Retained {
         }
         self.take_out(message.destination());
         let name: Text = message.destination().into();
-        let message = message.as_retained();
+        let record = message.record;
+        let mut message = message.as_retained();
+        message.record = record;
         if message.expires_ms != 0 {
             self.expiring.insert((message.expires_ms, name.clone()));
         }
         self.by_name.insert(name, message);
+    }
+
+    /// Adds a message that the store has kept, which has its record.
+    pub fn restore(&mut self, message: OwnedMessage) {
+        self.count.has_been_used.store(true, Ordering::Relaxed);
+        self.count.messages.fetch_add(1, Ordering::Relaxed);
+        self.set(message);
+    }
+
+    /// The record of a destination's message in the store.
+    #[must_use]
+    pub fn record_of(&self, name: &[u8]) -> RecordId {
+        self.by_name.get(name).map_or(NO_RECORD, |message| message.record)
     }
 
     /// Removes the retained message of a destination. Returns whether there was one.
@@ -170,7 +186,10 @@ impl Retained {
     /// A copy of a destination's retained message, which shares its bytes, unless it has expired.
     #[must_use]
     pub fn copy_of(&mut self, name: &[u8], now_ms: u64) -> Option<OwnedMessage> {
-        self.by_name.get_mut(name).filter(|message| !message.is_expired(now_ms)).map(OwnedMessage::share)
+        let message = self.by_name.get_mut(name).filter(|message| !message.is_expired(now_ms))?;
+        let mut copy = message.share();
+        copy.record = NO_RECORD;
+        Some(copy)
     }
 
     /// The first name after `behind` that has a retained message and matches the search. `None`: there is none, or
@@ -208,18 +227,12 @@ impl Retained {
         self.expiring.first().map(|(at_ms, _)| *at_ms)
     }
 
-    /// Drops up to this many expired messages. Returns their number.
-    pub fn expire(&mut self, now_ms: u64, messages_max: usize) -> usize {
-        let mut gone = 0;
-        while gone < messages_max
-            && let Some((at_ms, name)) = self.expiring.first()
-            && *at_ms <= now_ms
-        {
-            let name = name.clone();
-            self.remove(&name);
-            gone += 1;
-        }
-        gone
+    /// Drops an expired message, if there is one. Returns its record.
+    pub fn expire(&mut self, now_ms: u64) -> Option<RecordId> {
+        let (_, name) = self.expiring.first().filter(|(at_ms, _)| *at_ms <= now_ms)?;
+        let (name, record) = (name.clone(), self.record_of(name));
+        self.remove(&name);
+        Some(record)
     }
 }
 
@@ -256,7 +269,7 @@ mod tests {
         let seen = found.each_ref().map(|it| (it.message().body, it.message().headers));
         assert_eq!(seen, [(&b"4"[..], &b"retained:true\n"[..]), (b"2", b"retained:true\n")]);
         assert!(retained.copy_of(b"/t/a", 7).is_none() && retained.copy_of(b"/t/b", 7).is_some());
-        assert_eq!([retained.expire(6, 9), retained.expire(7, 0), retained.expire(7, 9)], [0, 0, 1]);
+        assert_eq!([6, 7, 7].map(|at_ms| retained.expire(at_ms).is_some()), [false, true, false]);
         assert!(!retained.has(b"/t/a") && retained.has(b"/t/b") && retained.held_bytes() > 0);
         assert!(retained.remove(b"/t/b") && !retained.remove(b"/t/b") && retained.next_ms().is_none());
         assert_eq!(retained.held_bytes(), 0);

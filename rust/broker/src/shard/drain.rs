@@ -53,6 +53,7 @@ impl Shard {
         self.drop_all_deferred();
         self.settle();
         self.queues.home.store.abandon_answers();
+        self.queues.home.store.end_turn();
         self.deliveries.round_trips.abandon();
         self.turn.totals.lost.fetch_add(self.queues.home.held_for_later(), Ordering::Relaxed);
         self.forget_memory();

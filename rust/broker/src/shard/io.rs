@@ -95,6 +95,15 @@ impl Shard {
         }
     }
 
+    /// Why the broker is not ready, for `/readyz`.
+    fn unready(&mut self) -> Option<&'static str> {
+        match self.turn.is_ready {
+            _ if self.draining.is_some() => Some("draining"),
+            false => Some("the store is still being read"),
+            true => self.queues.home.store.has_failed().then_some("the store has failed"),
+        }
+    }
+
     /// Detects the protocol of a connection from its first bytes.
     fn consume_first(&mut self, key: ConnKey, bytes: &[u8]) {
         let sniffed = self.connections.detect(key, bytes);
@@ -104,8 +113,8 @@ impl Shard {
             _ if self.stays_refused(key) => self.connections.refuse(&mut self.turn, key),
             Sniffed::Stomp => self.consume_stomp(key, &[]),
             Sniffed::Http => {
-                let is_draining = self.draining.is_some();
-                if let Some(mut rest) = self.connections.answer_http(&mut self.turn, key, is_draining) {
+                let unready = self.unready();
+                if let Some(mut rest) = self.connections.answer_http(&mut self.turn, key, unready) {
                     self.consume_websocket(key, &mut rest);
                 }
             }

@@ -90,6 +90,7 @@ impl Shard {
             }
             Job::Leave(key) => self.proceed_with_leaving(key),
             Job::Orphans => self.queue().proceed_with_orphans(),
+            Job::Restore => self.queue().proceed_with_restoring(),
         }
         self.settle();
     }

@@ -116,6 +116,8 @@ impl Shard {
                     listener.descriptor_freed();
                 }
             }
+            Mail::Restore(share) => self.queue().restore(*share),
+            Mail::Ready => self.open_logins(),
             Mail::Drain => self.begin_draining(),
             Mail::Stop => self.stopped = true,
             Mail::Reload(config) => self.reload(config),

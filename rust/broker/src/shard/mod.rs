@@ -110,6 +110,11 @@ impl Shard {
         }
     }
 
+    /// Lets nobody log in before the store is restored.
+    pub fn await_store(&mut self) {
+        self.turn.is_ready = false;
+    }
+
     /// Runs until it is stopped.
     ///
     /// # Errors
@@ -178,6 +183,7 @@ impl Shard {
         self.turn.number += 1;
         let began = self.turn.stages.begin(Stage::Turn);
         self.queues.home.set_time(self.turn.now_ms);
+        self.queues.home.store.begin_turn(self.turn.now_ms);
         self.turn.budget = Budget::default();
         self.note_readiness(events);
         self.delivery().check_memory();
@@ -209,6 +215,8 @@ impl Shard {
         self.run_all_effects();
         self.connections.distribute(&mut self.turn);
         self.post();
+        self.queues.home.store.end_turn();
+        self.tell_restored();
         self.delivery().close_idle_groups();
         self.router.trim();
         self.note_lost_answers();

@@ -13,6 +13,7 @@ use crate::delivery::memory::must_wait_for_outboxes;
 use crate::diag::survey::ReportTo;
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
+use crate::mail::mailbox::Mail;
 use crate::queue::mail::{AnswerNote, DiagnosticsNote, MemoryNote, Note};
 use crate::queue::notes::Local;
 use crate::requester::{self};
@@ -176,6 +177,23 @@ impl Shard {
             self.queue().answer_saved();
         }
         self.settle();
+    }
+
+    /// Once this home has everything from the store, and has told the other shards, clients may log in as soon as that holds
+    /// for all homes.
+    pub(super) fn tell_restored(&mut self) {
+        if self.queues.restoration.is_some()
+            && let Some(homes) = self.queue().take_restored()
+            && homes.is_last()
+        {
+            self.shared.mailboxes.iter().for_each(|mailbox| mailbox.post(&mut vec![Mail::Ready]));
+        }
+    }
+
+    /// All homes have what the store has kept: clients may log in.
+    pub(super) fn open_logins(&mut self) {
+        self.turn.is_ready = true;
+        self.connections.open_logins(&mut self.turn);
     }
 
     /// Continues replays that have a window, one after the other, as far as the turn and memory allow: new subscriptions may

@@ -11,6 +11,7 @@ use stompica_proto::error::Code;
 use super::{Position, Store, TransactionId};
 use crate::ids::RecordId;
 use crate::message::OwnedMessage;
+use crate::queue::restored::DEFINITIONS;
 
 /// A call of a handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,9 +75,11 @@ impl Journal {
         Box::new(JournalHandle { journal, position: 0, open, entered: None })
     }
 
-    /// The calls so far.
+    /// The calls so far, without the definitions of durable subscriptions.
     pub fn calls(&self) -> Vec<Call> {
-        self.lock().calls.clone()
+        let is_definition =
+            |call: &Call| matches!(call, Call::Keep(_, queue) if queue.as_bytes() == DEFINITIONS);
+        self.lock().calls.iter().filter(|call| !is_definition(call)).cloned().collect()
     }
 
     /// Makes all calls so far safe.

@@ -8,7 +8,7 @@ use stompica_proto::ProtocolError;
 use super::{Position, Store, TransactionId, Unreadable};
 #[cfg(any(test, simulated))]
 use crate::audit::Audit;
-use crate::door::planted;
+use crate::door::{HashMap, planted};
 #[cfg(any(test, simulated))]
 use crate::ids::ConnKey;
 use crate::ids::{NO_RECORD, RecordId};
@@ -41,6 +41,8 @@ pub struct Handle {
     /// Answers, in the order of the positions that they wait for.
     waiting: VecDeque<Waiting>,
     failure: Option<ProtocolError>,
+    /// What an earlier process has noted of deliveries, until the messages are loaded.
+    known: HashMap<RecordId, (u32, u16)>,
 }
 
 impl Handle {
@@ -57,6 +59,7 @@ impl Handle {
             asked: 0,
             waiting: VecDeque::new(),
             failure: None,
+            known: HashMap::default(),
         }
     }
 
@@ -100,7 +103,30 @@ impl Handle {
         if record != NO_RECORD {
             self.store.forget(record);
             self.position = self.store.position();
+            if !self.known.is_empty() {
+                self.known.remove(&record);
+            }
         }
+    }
+
+    /// Notes the deliveries of a message that is kept, for the next process.
+    #[inline]
+    pub fn deliver(&mut self, message: &OwnedMessage) {
+        if message.record != NO_RECORD {
+            self.store.deliver(message.record, message.deliveries, message.failures);
+        }
+    }
+
+    /// A turn begins, at this time of the broker's clock.
+    #[inline]
+    pub fn begin_turn(&mut self, now_ms: u64) {
+        self.store.begin_turn(now_ms);
+    }
+
+    /// A turn ends: its calls are handed over.
+    #[inline]
+    pub fn end_turn(&mut self) {
+        self.store.end_turn();
     }
 
     /// Whether messages can be loaded again.
@@ -121,7 +147,20 @@ impl Handle {
 
     /// The next message that was requested, with its record.
     pub fn loaded(&mut self) -> Option<(RecordId, Result<OwnedMessage, Unreadable>)> {
-        self.store.loaded()
+        let (record, mut loaded) = self.store.loaded()?;
+        if !self.known.is_empty()
+            && let Some((deliveries, failures)) = self.known.remove(&record)
+            && let Ok(message) = &mut loaded
+        {
+            message.deliveries = message.deliveries.max(deliveries);
+            message.failures = message.failures.max(failures);
+        }
+        Some((record, loaded))
+    }
+
+    /// Notes how often a message was delivered by an earlier process, and how often that has failed, until it is loaded.
+    pub fn remember(&mut self, record: RecordId, counts: (u32, u16)) {
+        self.known.insert(record, counts);
     }
 
     /// Begins the record of a COMMIT; `None` if the store is not durable.
@@ -217,6 +256,11 @@ impl Handle {
         self.waiting.is_empty()
             && self.moved() == 0
             && self.store.safe().map_or(true, |safe| safe >= self.position)
+    }
+
+    /// Whether the store has failed: nothing more will be safe.
+    pub fn has_failed(&mut self) -> bool {
+        self.store.safe().is_err()
     }
 
     /// Makes an answer wait until all calls so far are safe; then the shards `next` are asked, as bits.

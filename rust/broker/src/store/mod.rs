@@ -19,8 +19,6 @@
 //! The asking shard writes the messages and acknowledgements of a COMMIT as one record ([`Store::begin_transaction`]):
 //! the homes have told it the reserved places of the messages.
 
-// Complete as a log, and not connected to the broker yet: no setting chooses it.
-#[cfg(test)]
 pub mod file;
 pub mod handle;
 
@@ -66,12 +64,13 @@ pub trait Store: Debug + Send {
         None
     }
 
+    /// Notes how often a message was delivered and how often that has failed, for the next process. No RECEIPT waits for it.
+    fn deliver(&mut self, _record: RecordId, _deliveries: u32, _failures: u16) {}
+
     /// A turn begins, at this time of the broker's clock.
-    #[cfg(test)]
     fn begin_turn(&mut self, _now_ms: u64) {}
 
     /// A turn ends: the calls since its beginning are handed over.
-    #[cfg(test)]
     fn end_turn(&mut self) {}
 
     /// The position after the last call of this handle.

@@ -35,6 +35,8 @@ pub enum Job {
     Leave(ConnKey),
     /// Continue to remove the temporary queues of a connection that has ended.
     Orphans,
+    /// Continue to restore what the store has.
+    Restore,
 }
 
 /// The jobs that are left, in order.

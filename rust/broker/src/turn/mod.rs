@@ -42,6 +42,8 @@ pub struct Turn {
     pub now_ms: u64,
     /// Milliseconds by which the broker's clock is ahead of the system's clocks.
     pub ahead_ms: u64,
+    /// The homes have what the store has kept, so that clients may log in.
+    pub is_ready: bool,
     /// The broker shuts down: nothing more is read from connections.
     pub is_draining: bool,
     /// Since when.
@@ -97,6 +99,7 @@ impl Turn {
             timers: Timers::default(),
             jobs: Jobs::default(),
             memory: MemoryGauge::default(),
+            is_ready: true,
             counters: Counters::default(),
             stages: Stages::default(),
             is_observed: config.log_frames,

@@ -96,7 +96,7 @@ impl LogHandle {
 }
 
 /// The message of an entry. Its place and its expiry are set by the caller.
-fn message_of(bytes: &[u8], first_record: RecordId) -> Option<OwnedMessage> {
+pub fn message_of(bytes: &[u8], first_record: RecordId) -> Option<OwnedMessage> {
     let Found::Entry(Entry::Message(stored), _) = Found::at(bytes) else { return None };
     let Message { destination, id, headers, body, plain, .. } = stored;
     let sender = if stored.record < first_record { NOBODY } else { stored.sender };
@@ -105,6 +105,7 @@ fn message_of(bytes: &[u8], first_record: RecordId) -> Option<OwnedMessage> {
     owned.grouped = stored.grouped;
     owned.failures_max = stored.failures_max;
     owned.record = stored.record;
+    (owned.deliveries, owned.failures) = (stored.counts.deliveries, stored.counts.failures);
     Some(owned)
 }
 
@@ -141,6 +142,10 @@ impl Store for LogHandle {
         if !self.requested.is_empty() && self.requested.remove(&record).is_some() {
             self.loaded.push_back((record, Err(Unreadable)));
         }
+    }
+
+    fn deliver(&mut self, record: RecordId, deliveries: u32, failures: u16) {
+        self.batch.calls.push(Call::Deliver(record, Counts { deliveries, failures }));
     }
 
     fn position(&self) -> Position {
@@ -221,9 +226,10 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::config::Fsync;
     use crate::door::Directory;
     use crate::store::file::log::Log;
-    use crate::store::file::writer::{Fsync, Writer};
+    use crate::store::file::writer::Writer;
 
     /// A log and the handles of two shards; the test takes the turns of the log.
     struct Fixture {

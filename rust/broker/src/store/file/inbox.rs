@@ -88,6 +88,12 @@ impl Inbox {
         })
     }
 
+    /// The number of shards.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.outlets.len()
+    }
+
     /// Records for a shard that nobody else has.
     #[must_use]
     pub fn records(&self) -> std::ops::Range<RecordId> {

@@ -27,7 +27,7 @@ impl Request {
     ///
     /// # Errors
     /// The disk fails, or the entry is damaged or that of another record.
-    fn read(&self) -> io::Result<Vec<u8>> {
+    pub fn read(&self) -> io::Result<Vec<u8>> {
         let offset = self.stored.place.offset;
         // The length that is known may be too small by an eighth.
         let mut bytes = vec![0; (self.stored.length + self.stored.length / 7 + 8) as usize];

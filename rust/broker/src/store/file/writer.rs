@@ -11,20 +11,10 @@ use super::entry::SegmentNumber;
 use super::inbox::{Inbox, Work};
 use super::log::{Figures, Log, Lookup};
 use super::reader::Request;
+use crate::config::Fsync;
 use crate::door::Instant;
 use crate::ids::RecordId;
 use crate::store::{Position, Unreadable};
-
-/// When a group is made safe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fsync {
-    /// At once: a RECEIPT means that the message is on disk.
-    Always,
-    /// So long after the last time at most; a RECEIPT means that the message was written.
-    Interval(Duration),
-    /// When the system likes.
-    Never,
-}
 
 /// How long the thread waits before it tries again to reserve room.
 const RETRY: Duration = Duration::from_millis(500);
@@ -94,6 +84,22 @@ impl Writer {
     pub fn run(&mut self, inbox: &Inbox, read: &mut impl FnMut(Request)) -> io::Result<()> {
         while self.turn(inbox.take(self.patience()), inbox, read)? {}
         Ok(())
+    }
+
+    /// Goes on to answer requests for messages after the log has failed, until the last shard has ended.
+    pub fn serve_reads(&mut self, inbox: &Inbox, read: &mut impl FnMut(Request)) {
+        loop {
+            let Work { loads, has_ended, .. } = inbox.take(None);
+            if has_ended {
+                return;
+            }
+            for (shard, record) in loads {
+                match self.log.find(record) {
+                    Lookup::At(file, stored) => read(Request { shard, record, file, stored }),
+                    Lookup::Lost | Lookup::Unknown => inbox.give(shard, (record, Err(Unreadable))),
+                }
+            }
+        }
     }
 
     /// Does everything that has arrived, and a step of compaction. Returns false once the last shard has ended.

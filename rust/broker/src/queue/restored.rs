@@ -1,0 +1,255 @@
+//! What the store has kept from an earlier process: queues, durable subscriptions and retained messages return to their homes.
+//! Queues return as stubs, whose messages are loaded when their turn comes. Until all homes have everything, nobody logs in.
+//!
+//! Durable subscriptions and retained messages are kept as messages of two queues that nobody can name: so the store needs
+//! to know no more than messages.
+
+use std::sync::Arc;
+use std::vec;
+
+use super::durable::Binding;
+use super::notes::Local;
+use super::paged::Stub;
+use super::{Owners, QueueKind};
+use crate::door::sync::{AtomicUsize, Ordering};
+use crate::ids::{ConnKey, NO_RECORD, RecordId};
+use crate::log::Level;
+use crate::message::OwnedMessage;
+use crate::router::group::{Framing, WireFormat};
+use crate::store::Store;
+use crate::turn::jobs::Job;
+use stompica_proto::Version;
+use stompica_proto::encode::Message;
+use stompica_proto::session::AckMode;
+
+/// The queue of retained messages, as the store knows it.
+pub const RETAINED: &[u8] = b"retained\n";
+/// The queue of definitions of durable subscriptions, as the store knows it.
+pub const DEFINITIONS: &[u8] = b"definitions\n";
+/// How names of queues of durable subscriptions begin.
+pub const DURABLE: &[u8] = b"durable\n";
+
+/// The message id of the definition of a durable subscription that several may hold.
+const SHARED: &[u8] = b"shared";
+
+/// The definition of a durable subscription as a message.
+pub(super) fn definition(name: &[u8], topic: &[u8], shared: bool) -> OwnedMessage {
+    let id = if shared { SHARED } else { b"" };
+    let message =
+        Message { destination: topic, id, sender: 0, headers: b"", plain: true, expires_ms: 0, body: name };
+    let mut owned = OwnedMessage::new(&message);
+    owned.persistent = true;
+    owned
+}
+
+/// A message that waits in a queue, as the store found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Its record.
+    pub record: RecordId,
+    /// Its place in the queue.
+    pub place: u64,
+    /// When it expires, on the broker's clock; 0: never.
+    pub expires_ms: u64,
+    /// Its size.
+    pub bytes: u32,
+    /// How often it was delivered, and how often that has failed.
+    pub counts: (u32, u16),
+}
+
+/// The queue and the messages in it.
+pub type Line = (Box<[u8]>, Vec<Waiting>);
+
+/// The homes that have not everything yet.
+#[derive(Debug)]
+pub struct Restoring {
+    left: AtomicUsize,
+}
+
+impl Restoring {
+    /// So many homes have to get something.
+    #[must_use]
+    pub fn new(homes: usize) -> Arc<Self> {
+        Arc::new(Restoring { left: AtomicUsize::new(homes) })
+    }
+
+    /// One of them has everything. Returns whether it was the last one.
+    pub fn is_last(&self) -> bool {
+        self.left.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+/// What one home gets.
+#[derive(Debug)]
+pub struct Share {
+    /// Its store.
+    pub store: Box<dyn Store>,
+    /// Definitions of durable subscriptions.
+    pub definitions: Vec<OwnedMessage>,
+    /// Retained messages.
+    pub retained: Vec<OwnedMessage>,
+    /// Queues with their messages, in order.
+    pub lines: Vec<Line>,
+    /// The other homes.
+    pub homes: Arc<Restoring>,
+}
+
+/// What a home has still to do.
+#[derive(Debug)]
+pub(crate) struct Restoration {
+    definitions: vec::IntoIter<OwnedMessage>,
+    retained: vec::IntoIter<OwnedMessage>,
+    lines: vec::IntoIter<Line>,
+    /// The line at hand, and how many of its messages were restored.
+    line: Option<(Line, usize)>,
+    homes: Arc<Restoring>,
+}
+
+impl Restoration {
+    fn is_done(&self) -> bool {
+        self.line.is_none()
+            && self.lines.len() == 0
+            && self.retained.len() == 0
+            && self.definitions.len() == 0
+    }
+}
+
+/// Messages that are restored before the budget is checked again.
+const PORTION: usize = 256;
+
+impl Owners<'_> {
+    /// Begins to restore what the store has for this home.
+    pub(crate) fn restore(&mut self, share: Share) {
+        let Share { store, definitions, retained, lines, homes } = share;
+        self.queues.home.replace_store(store);
+        self.queues.restoration = Some(Box::new(Restoration {
+            definitions: definitions.into_iter(),
+            retained: retained.into_iter(),
+            lines: lines.into_iter(),
+            line: None,
+            homes,
+        }));
+        self.turn.jobs.push(Job::Restore);
+    }
+
+    /// Continues to restore, as far as the turn allows. Definitions come first: queues without one are not restored.
+    pub(crate) fn proceed_with_restoring(&mut self) {
+        let Some(mut restoration) = self.queues.restoration.take() else { return };
+        while !self.turn.budget.is_exhausted() && !restoration.is_done() {
+            if let Some(definition) = restoration.definitions.next() {
+                self.turn.budget.visit(PORTION / 16);
+                self.restore_durable(&definition);
+            } else if let Some(message) = restoration.retained.next() {
+                self.turn.budget.visit(1);
+                self.queues.retained.restore(message);
+            } else {
+                self.restore_messages(&mut restoration);
+            }
+        }
+        if !restoration.is_done() {
+            self.turn.jobs.push(Job::Restore);
+        }
+        self.rearm_waiting();
+        self.queues.restoration = Some(restoration);
+    }
+
+    /// Once everything is restored and other shards have been told, returns the homes that were restored together.
+    pub(crate) fn take_restored(&mut self) -> Option<Arc<Restoring>> {
+        let restoration = self.queues.restoration.take_if(|restoration| restoration.is_done())?;
+        Some(restoration.homes)
+    }
+
+    fn restore_durable(&mut self, definition: &OwnedMessage) {
+        let (topic, name) = (definition.destination(), definition.message().body);
+        let kind = QueueKind::Durable { shared: definition.message().id == SHARED };
+        let queue = self.queues.home.create(name, kind);
+        let wire_format = WireFormat { framing: Framing::Stomp, version: Version::V1_2, without: 0 };
+        let nobody = (ConnKey::NONE, None, AckMode::Auto);
+        match self.router.subscribe(topic, nobody, wire_format, Some(queue), 0) {
+            Ok((subscription, _)) => {
+                let (topic, record) = (topic.into(), definition.record);
+                let binding = Binding { subscription, topic, requesters: Vec::new(), record };
+                self.notes.leave(Local::Announce {
+                    topic: self.router.shared_text(&binding.topic),
+                    to: None,
+                    newcomer: None,
+                });
+                self.queues.bindings.insert(queue, binding);
+            }
+            Err(error) => {
+                let (name, topic) = (String::from_utf8_lossy(name), String::from_utf8_lossy(topic));
+                let name = name.replace('\n', " ");
+                let text =
+                    format!("the durable subscription '{name}' to '{topic}' is dropped: {}", error.detail);
+                self.turn.log(Level::Error, || text);
+                self.queues.home.delete(queue);
+                self.queues.home.store.forget(definition.record);
+            }
+        }
+        self.count_queues();
+    }
+
+    fn restore_messages(&mut self, restoration: &mut Restoration) {
+        let next = restoration.line.take().or_else(|| Some((restoration.lines.next()?, 0)));
+        let Some((line, done)) = next else { return };
+        let (name, messages) = &line;
+        let end = messages.len().min(done + PORTION);
+        self.turn.budget.visit(end - done);
+        let found = self.queues.home.find(name);
+        let key = match found {
+            Some(key) => key,
+            None if name.starts_with(DURABLE) => {
+                let text = || {
+                    let name = String::from_utf8_lossy(name).replace('\n', " ");
+                    format!(
+                        "{} messages of '{name}' are dropped: that subscription has ended",
+                        messages.len()
+                    )
+                };
+                if done == 0 {
+                    self.turn.log(Level::Warn, text);
+                }
+                messages[done..end].iter().for_each(|waiting| self.queues.home.store.forget(waiting.record));
+                restoration.line = (end < messages.len()).then_some((line, end));
+                return;
+            }
+            None => {
+                let key = self.queues.home.create(name, QueueKind::Work);
+                self.count_queues();
+                key
+            }
+        };
+        self.queues.home.restore(key, &messages[done..end]);
+        restoration.line = (end < messages.len()).then_some((line, end));
+    }
+}
+
+impl super::home::Home {
+    /// Replaces the store of a home without messages.
+    pub(super) fn replace_store(&mut self, store: Box<dyn Store>) {
+        self.store = crate::store::handle::Handle::new(store);
+        self.paging.turn_on(self.store.pages());
+    }
+
+    /// Adds messages that are in the store behind those of a queue.
+    fn restore(&mut self, key: crate::ids::QueueKey, messages: &[Waiting]) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        for waiting in messages {
+            debug_assert!(waiting.record != NO_RECORD);
+            let Waiting { record, place, expires_ms, bytes, counts } = *waiting;
+            if counts != (0, 0) {
+                self.store.remember(record, counts);
+            }
+            queue.pending.restore(Stub { record, seq: place, expires_ms, bytes });
+            match place < super::types::FIRST_SEQ {
+                true => queue.next_first = place + 1,
+                false => queue.next_seq = place + 1,
+            }
+        }
+        queue.enqueued += messages.len() as u64;
+        queue.is_special = true;
+        self.counts.enqueued += messages.len() as u64;
+        self.rearm(key);
+        self.mark_ready(key);
+    }
+}

@@ -1,0 +1,75 @@
+//! Gives each home its share of what the store has.
+
+use std::sync::Arc;
+
+use super::log_thread::Opened;
+use crate::destination::home_of;
+use crate::door::HashState;
+use crate::door::wall_clock_ms;
+use crate::queue::restored::{DEFINITIONS, Line, RETAINED, Restoring, Share, Waiting};
+use crate::store::file::handle::LogHandle;
+use crate::store::file::recovery::{self, Recovered};
+use std::hash::BuildHasher as _;
+
+/// Sorts what was recovered by homes. `now_ms` is the broker's clock.
+///
+/// Returns the shares, and how many definitions and retained messages could not be read.
+pub(super) fn share(
+    opened: &Opened,
+    recovered: Recovered,
+    hasher: &HashState,
+    now_ms: u64,
+) -> (Vec<Share>, u64) {
+    let shards = opened.inbox.shards();
+    let homes = Restoring::new(shards);
+    let mut shares: Vec<Share> = (0..shards)
+        .map(|shard| Share {
+            store: Box::new(LogHandle::new(shard, Arc::clone(&opened.inbox))),
+            definitions: Vec::new(),
+            retained: Vec::new(),
+            lines: Vec::new(),
+            homes: Arc::clone(&homes),
+        })
+        .collect();
+    let home = |name: &[u8]| usize::from(home_of(hasher.hash_one(name), shards).0);
+    let Recovered { queues, counts, .. } = recovered;
+    let wall_ms = wall_clock_ms();
+    // What has expired meanwhile expires at once.
+    let on_clock = |at_ms: u64| match at_ms {
+        0 => 0,
+        _ => now_ms.saturating_add(at_ms).saturating_sub(wall_ms).max(1),
+    };
+    let mut unreadable = 0;
+    for (name, waiting) in queues {
+        if name == DEFINITIONS || name == RETAINED {
+            for found in waiting {
+                match opened.read(found.record) {
+                    Some(message) if name == DEFINITIONS => {
+                        shares[home(message.message().body)].definitions.push(message);
+                    }
+                    Some(mut message) => {
+                        message.expires_ms = on_clock(found.expires_ms);
+                        shares[home(message.destination())].retained.push(message);
+                    }
+                    None => unreadable += 1,
+                }
+            }
+            continue;
+        }
+        let restored = |found: recovery::Waiting| Waiting {
+            record: found.record,
+            place: found.place,
+            expires_ms: on_clock(found.expires_ms),
+            bytes: found.bytes,
+            counts: counts.get(&found.record).map_or((0, 0), |counts| (counts.deliveries, counts.failures)),
+        };
+        let line: Line = (name.clone().into(), waiting.into_iter().map(restored).collect());
+        shares[home(&name)].lines.push(line);
+    }
+    (shares, unreadable)
+}
+
+/// Whether a message of the log is one of a client, not a definition or a retained message.
+pub(super) fn is_message(queue: &[u8]) -> bool {
+    queue != DEFINITIONS && queue != RETAINED
+}
