@@ -343,7 +343,7 @@ fn supervise(shard: Shard, at: usize, shared: &Shared, lifetime: &Lifetime) {
     running.shards -= 1;
     let lost = shared.totals.lost.load(Ordering::Relaxed);
     if running.shards == 0 && lost > 0 {
-        let text = format!("{lost} messages of queues end with the broker (store=memory)");
+        let text = format!("{lost} messages of queues end with the broker: they are not stored");
         shared.log.push(Level::Info, text, Vec::new());
     }
     running.failure = running.failure.take().or(failure);

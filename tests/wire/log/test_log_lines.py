@@ -9,7 +9,7 @@ from tests.support.acks import ack_and_wait
 from tests.support.clients import Clients, StartBroker
 from tests.support.queues import fill, take
 
-ENDED = re.compile(r"INFO +(\d+) messages of queues end with the broker \(store=memory\)")
+ENDED = re.compile(r"INFO +(\d+) messages of queues end with the broker: they are not stored")
 
 
 def test_the_log_says_how_many_messages_end_with_the_broker(client: Clients, start_broker: StartBroker) -> None:

@@ -104,7 +104,10 @@ impl Owners<'_> {
         if let Some(reply_to) = &options.reply_to {
             self.rewrite_reply_to(key, frame, reply_to, headers)?;
         }
-        if options.persistent && self.turn.totals.warned_of_memory.is_first() {
+        if options.persistent
+            && !self.queues.home.store.is_durable()
+            && self.turn.totals.warned_of_memory.is_first()
+        {
             self.turn.log(Level::Warn, || {
                 "persistent:true was requested; with store=memory a RECEIPT means accepted, not stored"
                     .to_owned()

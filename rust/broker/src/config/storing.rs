@@ -27,6 +27,17 @@ pub enum Fsync {
 /// The shortest and the longest interval between two syncs, in milliseconds.
 const INTERVAL_MS: std::ops::RangeInclusive<u64> = 1..=3_600_000;
 
+impl StoreKind {
+    /// Its value of the setting.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            StoreKind::Memory => "memory",
+            StoreKind::File => "file",
+        }
+    }
+}
+
 impl Field for StoreKind {
     fn accept(&mut self, _: &Kind, text: &str) -> bool {
         *self = match text.to_ascii_lowercase().as_str() {
@@ -38,11 +49,7 @@ impl Field for StoreKind {
     }
 
     fn show(&self, _: &Kind) -> String {
-        let word = match self {
-            StoreKind::Memory => "memory",
-            StoreKind::File => "file",
-        };
-        word.to_owned()
+        self.name().to_owned()
     }
 }
 

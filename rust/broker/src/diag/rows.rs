@@ -83,12 +83,12 @@ impl View<'_> {
             }
             Report::Shards(rows) => rows.iter_mut().for_each(|row| self.complete_row(row)),
             Report::Memory(memory) => self.complete_memory(memory),
+            Report::Store(store) => store.kind = self.turn.config.store.name(),
             Report::Session(_)
             | Report::Subs(_)
             | Report::Subscribed(_)
             | Report::Queues(_)
             | Report::Ack(_)
-            | Report::Store(_)
             | Report::Slow(_) => {}
         }
     }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::paged::Paged;
 use crate::collections::paged_deque::PagedDeque;
 use crate::door::planted;
+use crate::ids::NO_RECORD;
 use crate::message::OwnedMessage;
 
 /// The visits that the growth of a list counts as.
@@ -37,6 +38,14 @@ impl Pending {
     pub fn len(&self) -> usize {
         let paged = self.paged.as_ref().map_or(0, |paged| paged.len());
         self.fresh.len() + self.returned.len() + self.delayed.len() + paged
+    }
+
+    /// The number of messages that the store does not keep.
+    #[must_use]
+    pub fn not_kept(&self) -> u64 {
+        let head = self.paged.iter().flat_map(|paged| paged.head.iter());
+        let all = self.fresh.iter().chain(self.returned.values()).chain(self.delayed.values()).chain(head);
+        all.filter(|message| message.record == NO_RECORD).count() as u64
     }
 
     /// Whether a message can be delivered now, or as soon as it is loaded.

@@ -80,7 +80,7 @@ pub(crate) fn run(files: Files, shared: &Arc<Shared>) -> Result<(), String> {
     let (requests, wanted) = channel::<Request>();
     let answering = Arc::clone(&inbox);
     let reader = thread::Builder::new().name("stompica-reader".to_owned()).spawn(move || {
-        while let Ok(request) = wanted.recv() {
+        while let Ok(request) = wanted.recv_timeout(Duration::MAX) {
             request.answer(&answering);
         }
     });
