@@ -104,6 +104,9 @@ impl Owners<'_> {
         if let Some(reply_to) = &options.reply_to {
             self.rewrite_reply_to(key, frame, reply_to, headers)?;
         }
+        if options.persistent || options.retain == Some(Retain::Set) {
+            self.queues.home.store.accepts()?;
+        }
         if options.persistent
             && !self.queues.home.store.is_durable()
             && self.turn.totals.warned_of_memory.is_first()

@@ -68,7 +68,7 @@ fn a_store_that_fails_turns_the_receipt_into_an_error() {
     let (mut fixture, journal, key, _) = with_sent("receipt:r\n");
     journal.fail();
     answer_saved(&mut fixture);
-    assert_eq!(fixture.error_to(key), "E-MEMORY");
+    assert_eq!(fixture.error_to(key), "E-STORE-IO");
 }
 
 #[test]
@@ -162,4 +162,19 @@ fn a_nack_of_several_turns_waits_for_the_homes_of_all_its_deliveries() {
     fixture.notes_to_other();
     assert_eq!(fixture.handle(key, &nack), Flow::Done);
     round_trip(&mut fixture).answered();
+}
+
+#[test]
+fn a_failed_store_refuses_persistent_messages_and_values_while_others_go_on() {
+    let (mut fixture, journal, key) = fixture();
+    journal.fail();
+    let queue = fixture.name_at(OWN, "/queue/");
+    fixture.send(key, &format!("SEND\ndestination:{queue}\nreceipt:r\n\nx"));
+    assert_eq!((fixture.sent_to(key).as_str(), fixture.waiting(&queue)), (RECEIPT, 1));
+    let persistent = format!("SEND\ndestination:{queue}\npersistent:true\n\nx");
+    fixture.expect_refusals(&[
+        (&persistent, "E-STORE-IO"),
+        ("SEND\ndestination:/topic/a\nretain:set\n\nx", "E-STORE-IO"),
+    ]);
+    assert_eq!(fixture.waiting(&queue), 1);
 }

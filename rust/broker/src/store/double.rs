@@ -132,7 +132,7 @@ impl Store for JournalHandle {
     fn safe(&mut self) -> Result<Position, ProtocolError> {
         let state = self.journal.lock();
         match state.has_failed {
-            true => Err(ProtocolError::new(Code::Memory, "the store has failed")),
+            true => Err(ProtocolError::new(Code::StoreIo, "the store has failed")),
             false if state.is_fast => Ok(Position::MAX),
             false => Ok(state.safe),
         }

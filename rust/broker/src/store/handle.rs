@@ -258,6 +258,14 @@ impl Handle {
             && self.store.safe().map_or(true, |safe| safe >= self.position)
     }
 
+    /// Whether the store takes messages now, if it keeps any.
+    ///
+    /// # Errors
+    /// `E-STORE-IO`.
+    pub fn accepts(&mut self) -> Result<(), ProtocolError> {
+        if self.is_durable { self.store.accepts() } else { Ok(()) }
+    }
+
     /// Whether the store has failed: nothing more will be safe.
     pub fn has_failed(&mut self) -> bool {
         self.store.safe().is_err()

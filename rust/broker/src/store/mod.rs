@@ -86,6 +86,14 @@ pub trait Store: Debug + Send {
         Ok(self.position())
     }
 
+    /// Whether it takes messages now.
+    ///
+    /// # Errors
+    /// `E-STORE-IO`: it has failed.
+    fn accepts(&mut self) -> Result<(), ProtocolError> {
+        self.safe().map(|_| ())
+    }
+
     /// Whether messages survive the end of the process, so that RECEIPTs have to wait for the store.
     fn is_durable(&self) -> bool {
         false
