@@ -15,8 +15,10 @@ use crate::world::World;
 
 mod patience;
 
-/// Turns after which a broker without events that is not idle counts as spinning.
-const TURNS_MAX: usize = 20_000;
+/// Rounds without events after which a broker that is not idle counts as spinning.
+const QUIET_ROUNDS_MAX: usize = 20_000;
+/// Rounds after which all its events count as going in circles.
+const ROUNDS_MAX: usize = 1_000_000;
 /// So much the broker can write to each connection, before somebody reads.
 pub(crate) const BUFFER_BYTES: usize = 64 << 10;
 /// The number of clients that consume what is left in the end, at most.
@@ -124,7 +126,8 @@ impl World {
 
     /// Lets all bytes arrive and all clients read and acknowledge, until the broker is idle.
     pub(crate) fn run_until_idle(&mut self) -> Result<(), Violation> {
-        for _ in 0..TURNS_MAX {
+        let (mut quiet, mut events) = (0, self.summary.events);
+        for _ in 0..ROUNDS_MAX {
             let mut moved = false;
             for at in 0..self.clients.len() {
                 let client = &self.clients[at];
@@ -145,6 +148,11 @@ impl World {
             moved |= self.write_all(&mut SmallRng::seed_from_u64(self.summary.events))?;
             if !moved {
                 return Ok(());
+            }
+            quiet = if self.summary.events == events { quiet + 1 } else { 0 };
+            events = self.summary.events;
+            if quiet > QUIET_ROUNDS_MAX {
+                break;
             }
         }
         Err(Violation { checker: "liveness", text: "the broker does not become idle".to_owned() })
