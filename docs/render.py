@@ -33,8 +33,7 @@ checks one.
 - **A refused setting** gives one line on stderr that names the setting, its value, where it was written and what is
   allowed; the exit status is 2. A settings file that cannot be read is status 2, too; a port in use is status 1.
 - **Not built yet**: such a setting is refused by name, so that nobody runs a broker that is more open or less durable
-  than they believe. Values that ask for what happens anyway are accepted: `auth=0`, or stompserver's `-c 0`
-  (`fsync=always`), since `store=memory` has nothing to sync.
+  than they believe. Values that ask for what happens anyway are accepted, as `auth=0`.
 - **Reload**: SIGHUP reads the file again. Settings marked *reload* then apply to the running broker. If other settings
   changed, the log says that they need a restart. An invalid file changes nothing.
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 BROKER = "rust/broker/src"
 PATH = re.compile(r"(?:[\w.-]+/)+(?:[\w.-]+\.\w+)?|[\w-]+\.(?:rs|py|md)")
 # What a recipe adds, and what stands for something.
-ADDED = re.compile(r"max_id_size|no-dead-letter|retained|PING|Ping|store=file|NAME")
+ADDED = re.compile(r"max_id_size|no-dead-letter|retained|PING|Ping|store=NAME|NAME")
 # Words of commands, of the protocol and of values.
 WORDS = {"impl", "for", "match", "Err", "--help", "content-length", "persistent", "store=memory", "store", "memory"}
 

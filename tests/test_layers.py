@@ -40,6 +40,7 @@ LAYERS = (
     "diag",
     "command",
     "shard",
+    "storage",
     "broker",
 )
 

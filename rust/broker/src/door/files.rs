@@ -11,6 +11,12 @@ use rustix::fs::{FallocateFlags, fallocate};
 /// The file by which a process claims a directory.
 const LOCK: &str = "lock";
 
+/// The number of this process.
+#[must_use]
+pub fn process_id() -> u32 {
+    std::process::id()
+}
+
 /// Why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {

@@ -22,7 +22,7 @@ mod values;
 
 use std::collections;
 
-pub use self::files::{ClaimError, Directory, DiskFile};
+pub use self::files::{ClaimError, Directory, DiskFile, process_id};
 #[cfg(loom)]
 use self::loomed as outside;
 pub use self::outside::{

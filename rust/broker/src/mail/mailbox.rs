@@ -6,14 +6,14 @@
 //! them ([`Mail::ReadsOn`]), and so do messages that have very many receivers on the owner's shard
 //! ([`Mail::RoutesOn`]).
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use stompica_proto::encode::Message;
 
+pub use super::accepted::Accepted;
 use crate::config::Config;
 use crate::door::sync::{AtomicI64, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError, Sender};
-use crate::door::{TcpStream, Waker, planted, planted_in_loom};
+use crate::door::{Waker, planted, planted_in_loom};
 use crate::ids::ShardId;
 use crate::queue::mail::Note;
 use crate::queue::replay::Newcomer;
@@ -24,21 +24,6 @@ use crate::report::merge::Report;
 use crate::requester::Requester;
 use crate::router::Holdup;
 use crate::text::Text;
-
-/// An accepted socket on its way to the shard that will own it.
-#[derive(Debug)]
-pub struct Accepted {
-    /// The socket, non-blocking.
-    pub stream: TcpStream,
-    /// The client's address.
-    pub peer: SocketAddr,
-    /// The connection's number, unique in the whole broker.
-    pub id: u64,
-    /// It was accepted only to be told that `max_connections` is reached.
-    pub refused: bool,
-    /// The time at which it was accepted. The turn in which its shard adopts it may have begun before that.
-    pub accepted_ms: u64,
-}
 
 /// Mail to a shard, from another shard or from the handle.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! Communication between shards: the mailbox, and the mail that was taken from it.
 
+mod accepted;
 #[cfg(any(test, simulated))]
 mod audit;
 pub mod inbound;

@@ -9,7 +9,7 @@ use super::durable::Binding;
 use super::mail::{Attach, ConsumerNote, Source};
 use super::notes::Local;
 use super::replay::Newcomer;
-use super::restored::{DEFINITIONS, definition};
+use super::restored::definition;
 use super::types::{Credit, Progress};
 use super::{Owners, QueueKind};
 use crate::collections::spread::give_back;
@@ -19,6 +19,7 @@ use crate::ids::ConnKey;
 use crate::ids::{NO_RECORD, QueueKey, Subscriber};
 use crate::requester::AnswerTo;
 use crate::router::group::{Framing, WireFormat};
+use crate::store::DEFINITIONS;
 
 /// A queue with so many consumers gets no more of them while memory is full.
 const LATE_CONSUMERS: u32 = 16;

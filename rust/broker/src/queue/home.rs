@@ -153,16 +153,6 @@ impl Home {
             + self.copies.held_bytes()
     }
 
-    /// The number of messages in queues that outlive their clients, and that the store does not keep.
-    #[must_use]
-    pub fn held_for_later(&self) -> u64 {
-        let stays = |queue: &&Queue| queue.kind.survives();
-        match self.store.is_durable() {
-            true => self.iter().filter(stays).map(|queue| queue.pending.not_kept()).sum(),
-            false => self.iter().filter(stays).map(Queue::size).sum(),
-        }
-    }
-
     /// Whether any consumer has subscribed to a pattern.
     #[must_use]
     pub fn has_patterns(&self) -> bool {

@@ -6,11 +6,11 @@ use stompica_proto::error::Code;
 use super::Owners;
 use super::mail::HomeNote;
 use super::notes::Local;
-use super::restored::RETAINED;
 use crate::door::planted;
 use crate::message::OwnedMessage;
 use crate::requester::Requester;
 use crate::router::Destination;
+use crate::store::RETAINED;
 use crate::timer::Due;
 
 /// The maximum number of messages that expire at a time.

@@ -84,6 +84,16 @@ impl Home {
         }
     }
 
+    /// The number of messages in queues that outlive their clients, and that the store does not keep.
+    #[must_use]
+    pub fn held_for_later(&self) -> u64 {
+        let stays = |queue: &&Queue| queue.kind.survives();
+        match self.store.is_durable() {
+            true => self.iter().filter(stays).map(|queue| queue.pending.not_kept()).sum(),
+            false => self.iter().filter(stays).map(Queue::size).sum(),
+        }
+    }
+
     /// Removes a queue that is empty and has no consumer of its own.
     pub fn delete_unused(&mut self, key: QueueKey) {
         if self.queues.get(key).is_some_and(Queue::is_idle) {

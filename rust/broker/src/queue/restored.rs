@@ -22,10 +22,6 @@ use stompica_proto::Version;
 use stompica_proto::encode::Message;
 use stompica_proto::session::AckMode;
 
-/// The queue of retained messages, as the store knows it.
-pub const RETAINED: &[u8] = b"retained\n";
-/// The queue of definitions of durable subscriptions, as the store knows it.
-pub const DEFINITIONS: &[u8] = b"definitions\n";
 /// How names of queues of durable subscriptions begin.
 pub const DURABLE: &[u8] = b"durable\n";
 

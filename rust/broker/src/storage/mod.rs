@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(crate) use self::control::Control;
 pub(crate) use self::log_thread::run;
 use crate::config::{Config, Fsync, StoreKind};
-use crate::door::{ClaimError, Directory};
+use crate::door::{ClaimError, Directory, process_id};
 
 /// The length of a segment of the log in bytes.
 const SEGMENT_BYTES: u64 = 64 << 20;
@@ -56,7 +56,7 @@ impl Storage {
         if config.store == StoreKind::Memory {
             return Ok(Storage::Memory);
         }
-        let holder = format!("process {} (stompica, port {})", std::process::id(), config.port);
+        let holder = format!("process {} (stompica, port {})", process_id(), config.port);
         match Directory::claim(Path::new(&config.dir), &holder) {
             Ok(directory) => {
                 Ok(Storage::File(Files { directory, fsync: config.fsync, control: Arc::clone(control) }))

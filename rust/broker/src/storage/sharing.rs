@@ -6,9 +6,10 @@ use super::log_thread::Opened;
 use crate::destination::home_of;
 use crate::door::HashState;
 use crate::door::wall_clock_ms;
-use crate::queue::restored::{DEFINITIONS, Line, RETAINED, Restoring, Share, Waiting};
+use crate::queue::restored::{Line, Restoring, Share, Waiting};
 use crate::store::file::handle::LogHandle;
 use crate::store::file::recovery::{self, Recovered};
+use crate::store::{DEFINITIONS, RETAINED};
 use std::hash::BuildHasher as _;
 
 /// Sorts what was recovered by homes. `now_ms` is the broker's clock.

@@ -8,10 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
 
-use super::{Position, Store, TransactionId};
+use super::{DEFINITIONS, Position, Store, TransactionId};
 use crate::ids::RecordId;
 use crate::message::OwnedMessage;
-use crate::queue::restored::DEFINITIONS;
 
 /// A call of a handle.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -29,6 +29,11 @@ use stompica_proto::ProtocolError;
 use crate::ids::{NO_RECORD, RecordId};
 use crate::message::OwnedMessage;
 
+/// The queue of retained messages, as stores know it.
+pub const RETAINED: &[u8] = b"retained\n";
+/// The queue of definitions of durable subscriptions, as stores know it.
+pub const DEFINITIONS: &[u8] = b"definitions\n";
+
 /// A point between two calls of one handle; positions grow.
 pub type Position = u64;
 

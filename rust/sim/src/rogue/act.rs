@@ -179,7 +179,7 @@ impl Rogue {
     fn begin(&mut self, act: &mut Act<'_>) -> &'static str {
         let weights = [(0, act.options.rogues.misdeeds), (1, act.options.rogues.stalls), (2, 20)];
         match weights.choose_weighted(act.random, |(_, weight)| *weight).map_or(2, |(kind, _)| *kind) {
-            0 if act.random.random_ratio(1, 2) => self.request(act.random),
+            0 if act.random.random_ratio(1, 2) => self.request(act),
             0 => {
                 let receipt = format!("{}.first", self.id);
                 if let Some(wrong) = stomp::wrong_first(act.random, &receipt) {
@@ -216,17 +216,21 @@ impl Rogue {
         self.stage = Stage::LoggedIn;
     }
 
-    fn request(&mut self, random: &mut SmallRng) -> &'static str {
-        let (ending, bytes) = match random.random_range(0..8) {
+    fn request(&mut self, act: &mut Act<'_>) -> &'static str {
+        let (ending, bytes) = match act.random.random_range(0..8) {
             0 => (Ending::Status(414), http::long_line()),
             1 => (Ending::Alert, b"\x16\x03\x01\x02\0\x01\0\x01\xFC\x03\x03".to_vec()),
             _ => {
-                let (status, bytes) = http::request(random);
+                let (status, bytes) = http::request(act.random);
                 (Ending::Status(status), bytes)
             }
         };
         self.wire.send(&bytes);
-        self.dooms("a request".to_owned(), vec![ending], None, Duration::ZERO, None);
+        let mut endings = vec![ending];
+        if act.options.store.failure_steps > 0 && bytes.windows(7).any(|part| part == b"/readyz") {
+            endings.push(Ending::Status(503)); // the store has failed
+        }
+        self.dooms("a request".to_owned(), endings, None, Duration::ZERO, None);
         "request"
     }
 
