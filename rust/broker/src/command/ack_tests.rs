@@ -194,15 +194,15 @@ fn an_ack_of_very_many_deliveries_takes_turns() {
     }
 }
 
+/// Seed 60025273: a later ACK covered what the NACK had refused.
 #[test]
-fn a_nack_that_takes_back_very_many_deliveries_takes_turns() {
+fn a_nack_of_what_a_late_ack_has_settled_covers_all_before_it() {
     let (mut fixture, key, _) = with_very_many("1.1");
     let subscription = fixture.subscription(key, "s");
-    let gone = fixture.connections.subscription_hasher.hash_one(b"gone".as_slice());
-    let ids = [(0, gone)].into_iter();
-    fixture.owners().delivery().remember_requeued(key, subscription, ids);
-    check_turns(&mut fixture, key, "NACK\nsubscription:s\nmessage-id:gone\nreceipt:r\n\n");
-    assert_eq!((fixture.turn.counters.timed_out, fixture.turn.counters.late_acks), (600, 1));
+    let settled = fixture.connections.subscription_hasher.hash_one(b"settled".as_slice());
+    fixture.owners().delivery().remember_settled(key, subscription, [(u64::MAX, settled)].into_iter());
+    check_turns(&mut fixture, key, "NACK\nsubscription:s\nmessage-id:settled\nreceipt:r\n\n");
+    assert_eq!((fixture.turn.counters.nacked, fixture.turn.counters.late_acks), (600, 1));
     let unacked = fixture.conn(key).pending_writes.as_ref().map(|writes| writes.unacked);
     assert_eq!(unacked, Some(0));
 }

@@ -101,8 +101,8 @@ impl Owners<'_> {
             }
             applying.searched += 1;
             self.turn.budget.visit(usize::from(applying.searched.is_multiple_of(SEARCHED_AT_ONCE)));
-            if let Operation::Ack { subscription, number, verdict, .. } = operation {
-                applying.acks.push_back((*subscription, *number, *verdict));
+            if let Operation::Ack { acknowledgement, .. } = operation {
+                applying.acks.push_back(*acknowledgement);
             }
         }
         if !self.apply_acks(applying) || !self.give_back_late(&mut applying.late) {
@@ -119,7 +119,7 @@ impl Owners<'_> {
     /// Continues with the ACKs and NACKs of a COMMIT, as far as the turn allows. Returns whether all are done.
     fn apply_acks(&mut self, applying: &mut Applying) -> bool {
         let Applying { key, acks, late, .. } = applying;
-        while let Some((subscription, number, verdict)) = acks.front().copied() {
+        while let Some(acknowledgement) = acks.front().copied() {
             if self.turn.budget.is_exhausted() {
                 return false;
             }
@@ -127,9 +127,9 @@ impl Owners<'_> {
                 acks.pop_front();
                 continue;
             }
-            let is_done = match late.get_mut(&subscription) {
-                Some(consumer) => self.acknowledge_late(consumer, number, verdict),
-                None => self.acknowledge(*key, subscription, number, verdict),
+            let is_done = match late.get_mut(&acknowledgement.subscription) {
+                Some(consumer) => self.acknowledge_late(consumer, acknowledgement),
+                None => self.acknowledge(*key, acknowledgement),
             };
             if !is_done {
                 return false;

@@ -16,6 +16,7 @@ use super::Owners;
 use super::commits::{Applying, Discarded};
 use crate::collections::paged_deque::PagedDeque;
 use crate::connection::Effect;
+use crate::connection::acknowledgement::Acknowledgement;
 use crate::connection::flow::Flow;
 use crate::connection::pausing::{Pause, Question};
 use crate::connection::transaction::plan::Plan;
@@ -135,9 +136,10 @@ impl Owners<'_> {
             }
             self.turn.budget.visit(OPERATION_VISITS);
             match operation {
-                Operation::Ack { subscription, number, first, .. } => {
-                    let consumer = self.queues.consumers.get(*subscription);
-                    let is_whole = |it: &ConsumerState| it.unacked.holds(*number) && it.timed_out < *first;
+                Operation::Ack { acknowledgement, first } => {
+                    let Acknowledgement { subscription, number, .. } = *acknowledgement;
+                    let consumer = self.queues.consumers.get(subscription);
+                    let is_whole = |it: &ConsumerState| it.unacked.holds(number) && it.timed_out < *first;
                     if !consumer.is_some_and(is_whole) {
                         let text = "an ACK or NACK of the transaction is void: a delivery that it covers was requeued";
                         return Err(ProtocolError::new(Code::TransactionLost, text));

@@ -5,6 +5,7 @@ use std::mem::take;
 
 use crate::collections::paged_deque::PagedDeque;
 use crate::connection::Connections;
+use crate::connection::acknowledgement::Acknowledgement;
 use crate::connection::pausing::Pause;
 use crate::connection::transaction::plan::Plan;
 use crate::connection::transaction::{Commit, Operation};
@@ -13,7 +14,6 @@ use crate::delivery::memory::must_wait_for_memory;
 use crate::door::HashMap;
 use crate::ids::{ConnKey, ShardId, SubscriptionKey};
 use crate::mail::peers::Peers;
-use crate::message::options::Verdict;
 use crate::queue::consumer_state::ConsumerState;
 use crate::queue::mail::{Placed, Places, Reservations};
 use crate::requester::Requester;
@@ -57,7 +57,7 @@ pub(crate) struct Applying {
     /// The number of operations that were searched for ACKs and NACKs, before the first of them is taken. ACKs and NACKs are
     /// applied first: what they end may take the memory that the SENDs wait for.
     pub(crate) searched: usize,
-    pub(crate) acks: PagedDeque<(SubscriptionKey, u64, Verdict)>,
+    pub(crate) acks: PagedDeque<Acknowledgement>,
     pub(crate) plan: Plan,
     /// One of the answers that its RECEIPT waits for: so an ERROR for a later frame waits for it, too.
     pub(crate) requester: Requester,

@@ -8,6 +8,7 @@
 //! sends to this shard's own connections wait in [`Notes`] until the frame is done.
 
 mod ack;
+mod acknowledge;
 mod apply;
 mod arrival;
 #[cfg(any(test, simulated))]

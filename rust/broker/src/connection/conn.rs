@@ -93,7 +93,10 @@ impl Conn {
     #[must_use]
     pub fn is_acknowledging(&self) -> bool {
         matches!(self.committing, Some(Committing::Deciding(_) | Committing::Applying { has_acks: true }))
-            || self.pending_writes.as_ref().is_some_and(|pending_writes| pending_writes.is_acknowledging)
+            || self
+                .pending_writes
+                .as_ref()
+                .is_some_and(|pending_writes| pending_writes.acknowledging.is_some())
     }
 
     /// The framing of frames to this connection.

@@ -1,6 +1,7 @@
 //! Connections of one shard: sockets, input, answers in order, outboxes, and waits.
 
 pub mod acceptor;
+pub mod acknowledgement;
 pub mod answering;
 pub mod answers;
 pub mod arrival;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::acknowledgement::Acknowledgement;
 use crate::collections::paged_deque::PagedDeque;
 use crate::door::HashMap;
 use crate::ids::SubscriptionKey;
@@ -12,6 +13,9 @@ use crate::queue::unacked::Origin;
 pub const REQUEUED_MAX: usize = 65_536;
 /// The same while memory is short: nobody else could free what they take.
 const REQUEUED_SHORT: usize = 256;
+
+/// The number of deliveries settled by late ACKs that are remembered.
+const SETTLED_MAX: usize = 256;
 
 /// The bits of [`ForgottenIds`].
 const BITS: usize = 1 << 16;
@@ -46,6 +50,25 @@ impl ForgottenIds {
     }
 }
 
+/// The hash of an id and the subscription that its delivery was requeued from.
+fn with_subscription(id_hash: u64, subscription: SubscriptionKey) -> u64 {
+    id_hash ^ (u64::from(subscription.index) << 32 | u64::from(subscription.generation)).wrapping_mul(MIX)
+}
+
+/// An odd number with bits everywhere.
+const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// Whether a delivery was requeued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requeued {
+    /// It was.
+    Surely,
+    /// Its id was forgotten, or looks like one that was.
+    Perhaps,
+    /// It was not, as far as that is remembered.
+    Never,
+}
+
 /// Queue messages in the outbox that are not written completely; each belongs to one write marker.
 #[derive(Debug)]
 pub struct PendingWrite {
@@ -77,32 +100,38 @@ pub struct PendingWrites {
     pub writes: PagedDeque<PendingWrite>,
     /// The number of unacknowledged deliveries.
     pub unacked: usize,
-    /// An ACK or NACK of very many deliveries is being processed.
-    pub is_acknowledging: bool,
+    /// What is left of an ACK or NACK of very many deliveries.
+    pub acknowledging: Option<Acknowledgement>,
     /// Deliveries were forgotten, so an ACK of an unknown id is not an error.
     pub accepts_unknown: bool,
+    /// Ids that were forgotten while memory was short, and the same with their subscriptions.
     forgotten: ForgottenIds,
-    /// The subscription of each id that is remembered, by the hash of the id.
-    pub(super) requeued: HashMap<u64, SubscriptionKey>,
-    pub(super) order: VecDeque<u64>,
+    forgotten_of: ForgottenIds,
+    /// The subscription of each id that is remembered, by the hash of the id, and when it was requeued last.
+    pub(super) requeued: HashMap<u64, (SubscriptionKey, u32)>,
+    /// The ids with the times when they were requeued, as numbers that grow.
+    pub(super) order: VecDeque<(u64, u32)>,
+    last: u32,
+    /// Deliveries that late ACKs have settled alone, as hashes of their ids, with subscription and number.
+    settled: VecDeque<(u64, SubscriptionKey, u64)>,
 }
 
 impl PendingWrites {
     /// Remembers the id of a requeued delivery to a subscription, by its hash, and forgets up to two if they are too many.
     pub fn take_back(&mut self, id_hash: u64, subscription: SubscriptionKey, is_memory_short: bool) {
-        if self.requeued.insert(id_hash, subscription).is_none() {
-            self.order.push_back(id_hash);
-        }
+        self.last = self.last.wrapping_add(1);
+        self.requeued.insert(id_hash, (subscription, self.last));
+        self.order.push_back((id_hash, self.last));
         let max = if is_memory_short { REQUEUED_SHORT } else { REQUEUED_MAX };
         for _ in 0..2 {
-            if self.order.len() > max
-                && let Some(oldest) = self.order.pop_front()
-            {
-                self.requeued.remove(&oldest);
-                if is_memory_short {
-                    self.forgotten.add(oldest);
-                }
+            if self.requeued.len() > max {
+                self.forget_oldest(is_memory_short);
             }
+        }
+        // An id that was requeued again is in the order twice.
+        if self.order.len() > 2 * self.requeued.len() + REQUEUED_SHORT {
+            let requeued = &self.requeued;
+            self.order.retain(|(id_hash, at)| requeued.get(id_hash).is_some_and(|(_, last)| last == at));
         }
         if self.order.capacity() > 4 * self.order.len().max(REQUEUED_SHORT) {
             self.order.shrink_to(2 * self.order.len());
@@ -110,10 +139,40 @@ impl PendingWrites {
         }
     }
 
-    /// The subscription that the delivery with this id was requeued from, as far as it is remembered.
+    /// Forgets the id that was requeued longest ago.
+    fn forget_oldest(&mut self, is_memory_short: bool) {
+        while let Some((id_hash, at)) = self.order.pop_front() {
+            let Some((subscription, last)) = self.requeued.get(&id_hash).copied() else { continue };
+            if last == at {
+                self.requeued.remove(&id_hash);
+                if is_memory_short {
+                    self.forgotten.add(id_hash);
+                    self.forgotten_of.add(with_subscription(id_hash, subscription));
+                }
+                return;
+            }
+        }
+    }
+
+    /// Whether this id of a requeued delivery is remembered.
     #[must_use]
-    pub fn requeued_from(&self, id_hash: u64) -> Option<SubscriptionKey> {
-        self.requeued.get(&id_hash).copied()
+    pub fn is_remembered(&self, id_hash: u64) -> bool {
+        self.requeued.contains_key(&id_hash)
+    }
+
+    /// Remembers a delivery that a late ACK has settled alone: a NACK of it covers those before it.
+    pub fn settle_late(&mut self, id_hash: u64, subscription: SubscriptionKey, number: u64) {
+        if self.settled.len() == SETTLED_MAX {
+            self.settled.pop_front();
+        }
+        self.settled.push_back((id_hash, subscription, number));
+    }
+
+    /// The number of the last delivery with this id that a late ACK has settled alone, as far as it is remembered.
+    #[must_use]
+    pub fn settled_late(&self, id_hash: u64, subscription: SubscriptionKey) -> Option<u64> {
+        let found = self.settled.iter().rev().find(|(hash, of, _)| *hash == id_hash && *of == subscription);
+        found.map(|(.., number)| *number)
     }
 
     /// Whether this id of a requeued delivery may have been forgotten while memory was short.
@@ -122,11 +181,23 @@ impl PendingWrites {
         self.forgotten.may_have(id_hash)
     }
 
+    /// Whether a delivery with this id was requeued from this subscription, or may have been.
+    #[must_use]
+    pub fn may_have_requeued(&self, id_hash: u64, subscription: SubscriptionKey) -> Requeued {
+        match self.requeued.get(&id_hash) {
+            Some((from, _)) if *from == subscription => Requeued::Surely,
+            _ if self.forgotten_of.may_have(with_subscription(id_hash, subscription)) => Requeued::Perhaps,
+            _ => Requeued::Never,
+        }
+    }
+
     /// The memory that it uses, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        40 * self.order.capacity()
+        56 * self.order.capacity()
             + size_of_val(&*self.forgotten.words)
+            + size_of_val(&*self.forgotten_of.words)
+            + size_of::<(u64, SubscriptionKey, u64)>() * self.settled.capacity()
             + size_of::<PendingWrite>() * self.writes.capacity()
     }
 }
@@ -146,15 +217,12 @@ mod tests {
         let mut pending = PendingWrites::default();
         let max = REQUEUED_MAX as u64;
         (0..max).for_each(|id| pending.take_back(id, KEY, false));
-        pending.take_back(0, KEY, false); // known
-        assert!(pending.requeued_from(0).is_some() && pending.requeued_from(max - 1).is_some());
+        pending.take_back(0, KEY, false); // it is the newest now
         pending.take_back(max, KEY, false);
-        assert!(
-            pending.requeued_from(0).is_none()
-                && pending.requeued_from(1).is_some()
-                && pending.requeued_from(max).is_some()
-        );
-        assert!(!pending.may_have_forgotten(0), "it is wrong from now on");
+        assert!(!pending.is_remembered(1) && [0, 2, max].iter().all(|id| pending.is_remembered(*id)));
+        assert!(!pending.may_have_forgotten(1), "it is wrong from now on");
+        (0..1_000_000).for_each(|_| pending.take_back(0, KEY, false));
+        assert!(pending.order.len() <= 3 * REQUEUED_MAX && pending.is_remembered(2));
         assert!(pending.held_bytes() >= REQUEUED_MAX * size_of::<u64>());
     }
 
@@ -167,7 +235,7 @@ mod tests {
         (50_000..110_000).for_each(|id| pending.take_back(id, KEY, true));
         assert!((0..108_000).all(|id| pending.may_have_forgotten(id)));
         assert!(pending.held_bytes() < before / 8, "{before}, then {}", pending.held_bytes());
-        assert!(pending.requeued_from(109_999).is_some() && pending.requeued_from(108_000).is_none());
+        assert!(pending.is_remembered(109_999) && !pending.is_remembered(108_000));
         assert_eq!((pending.order.len(), pending.requeued.len()), (REQUEUED_SHORT, REQUEUED_SHORT));
     }
 

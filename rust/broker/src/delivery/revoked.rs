@@ -44,6 +44,24 @@ impl Owners<'_> {
         self.connections.count_input(self.turn, key);
     }
 
+    /// Remembers deliveries of STOMP 1.1 that late ACKs settle alone, by their numbers and the hashes of their `message-id`s.
+    pub(crate) fn remember_settled(
+        &mut self,
+        key: ConnKey,
+        subscription: SubscriptionKey,
+        taken: impl Iterator<Item = (u64, u64)>,
+    ) {
+        let Some(found) = self.router.subscriptions.get(subscription.index as usize) else { return };
+        let hashes: Vec<(u64, u64)> = taken
+            .map(|(number, id_hash)| (self.connections.hash_by_message(&found.id, id_hash), number))
+            .collect();
+        let conn = self.connections.table.get_mut(key);
+        if let Some(writes) = conn.and_then(|conn| conn.pending_writes.as_mut()) {
+            hashes.into_iter().for_each(|(hash, number)| writes.settle_late(hash, subscription, number));
+        }
+        self.connections.count_input(self.turn, key);
+    }
+
     /// Requeues deliveries that were taken from a subscription because their ACK did not come in time.
     pub(crate) fn time_out(&mut self, key: SubscriptionKey, taken: TakenOnes) {
         let Some(consumer) = self.queues.consumers.get_mut(key) else { return };

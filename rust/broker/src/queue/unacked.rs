@@ -113,10 +113,13 @@ impl Unacked {
             || self.entries.contains_key(&number, Entry::number)
     }
 
-    /// The number of the unacknowledged delivery with this `message-id`; the lowest if there are several.
+    /// The number of the unacknowledged delivery with this `message-id`. If there are several, the lowest one for an ACK,
+    /// which may cover those before it, and the highest one for a NACK.
     #[must_use]
-    pub fn number_of(&self, id_hash: u64) -> Option<u64> {
-        self.by_id.range((id_hash, 0)..=(id_hash, u64::MAX)).next().map(|(_, number)| *number)
+    pub fn number_of(&self, id_hash: u64, is_accepted: bool) -> Option<u64> {
+        let mut all = self.by_id.range((id_hash, 0)..=(id_hash, u64::MAX));
+        let found = if is_accepted { all.next() } else { all.next_back() };
+        found.map(|(_, number)| *number)
     }
 
     /// The hash of the `message-id` of an unacknowledged delivery.
@@ -220,7 +223,7 @@ mod tests {
         let mut unacked = filled(5..10);
         assert_eq!(unacked.take(7).map(|taken| taken.number), Some(7));
         assert!(unacked.take(7).is_none() && unacked.take(4).is_none() && unacked.take(10).is_none());
-        assert_eq!((unacked.number_of(1006), unacked.number_of(1007)), (Some(6), None));
+        assert_eq!((unacked.number_of(1006, true), unacked.number_of(1007, true)), (Some(6), None));
         assert_eq!((unacked.id_hash_of(6), unacked.id_hash_of(7)), (Some(1006), None));
         let through: Vec<u64> =
             unacked.take_through(8, usize::MAX).iter().map(|taken| taken.number).collect();
@@ -233,8 +236,8 @@ mod tests {
     fn a_message_id_is_indexed_until_its_delivery_is_removed() {
         let before = held::bytes();
         let mut unacked = filled(0..60_000);
-        assert_eq!((unacked.by_id.len(), unacked.number_of(1000 + 59_999)), (60_000, Some(59_999)));
-        assert!(unacked.take(59_999).is_some() && unacked.number_of(1000 + 59_999).is_none());
+        assert_eq!((unacked.by_id.len(), unacked.number_of(1000 + 59_999, true)), (60_000, Some(59_999)));
+        assert!(unacked.take(59_999).is_some() && unacked.number_of(1000 + 59_999, true).is_none());
         let tables = 60_000 * (size_of::<Entry>() + HASH_BYTES) as i64;
         assert!(held::bytes() - before >= tables, "its tables are counted");
         assert_eq!((unacked.take_through(29_999, usize::MAX).len(), unacked.by_id.len()), (30_000, 29_999));

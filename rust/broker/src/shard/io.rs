@@ -332,6 +332,8 @@ impl Shard {
 
     /// Posts the batch and all other mail of the turn so far.
     pub(super) fn post(&mut self) {
+        // What has caused the mail is before what it causes in the store.
+        self.queues.home.store.end_turn();
         self.peers.post(&mut self.notes, &mut self.queues.home, &self.turn);
     }
 

@@ -215,7 +215,6 @@ impl Shard {
         self.run_all_effects();
         self.connections.distribute(&mut self.turn);
         self.post();
-        self.queues.home.store.end_turn();
         self.tell_restored();
         self.delivery().close_idle_groups();
         self.router.trim();

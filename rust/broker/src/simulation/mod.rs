@@ -49,6 +49,8 @@ mod large_fan_out_tests;
 #[cfg(test)]
 mod largest_tests;
 #[cfg(test)]
+mod late_ack_tests;
+#[cfg(test)]
 mod memory_tests;
 #[cfg(test)]
 mod near_limit;

@@ -123,7 +123,7 @@ impl Handle {
         self.store.begin_turn(now_ms);
     }
 
-    /// A turn ends: its calls are handed over.
+    /// Hands over the calls so far, before anything that they have caused leaves the shard.
     #[inline]
     pub fn end_turn(&mut self) {
         self.store.end_turn();

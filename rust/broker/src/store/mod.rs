@@ -4,9 +4,11 @@
 //! calls [`Store::forget`] when the message is acknowledged, written to an `ack:auto` consumer, expired, dead-lettered
 //! or dropped. In between, the message may move between shards and be redelivered without further calls.
 //!
-//! Each shard has its own handle. The handle that forgets a message may differ from the one that kept it. The calls of
-//! different handles have no order, so a store may receive `forget` before `keep`: it remembers the record as a
-//! tombstone until `keep` arrives. Therefore acknowledgements carry no record ids to the home, and can be merged.
+//! Each shard has its own handle. The handle that forgets a message may differ from the one that kept it: so acknowledgements
+//! carry no record ids to the home, and can be merged. A handle's calls are handed over by [`Store::end_turn`], before
+//! anything that they have caused leaves the shard. A store writes what was handed over in this order, whichever the handle:
+//! what is safe is always a beginning of it. So a message is never forgotten before it is kept, and an ACK that is safe
+//! covers everything that led to its delivery.
 //!
 //! A dead letter is kept at its new place before it is forgotten at the old one: in between it has its old record.
 //!
@@ -45,7 +47,7 @@ pub trait Store: Debug + Send {
     /// Keeps a message of a queue at the message's place. Returns [`NO_RECORD`] if the store does not keep it.
     fn keep(&mut self, queue: &[u8], message: &OwnedMessage) -> RecordId;
 
-    /// Removes a message that is no longer needed, even if its `keep` has not arrived yet through another handle.
+    /// Removes a message that is no longer needed.
     fn forget(&mut self, record: RecordId);
 
     /// Whether messages can be loaded again, so that queues may hold stubs of them. It never changes.
@@ -75,7 +77,7 @@ pub trait Store: Debug + Send {
     /// A turn begins, at this time of the broker's clock.
     fn begin_turn(&mut self, _now_ms: u64) {}
 
-    /// A turn ends: the calls since its beginning are handed over.
+    /// The calls since the last time are handed over: anything that they have caused may leave the shard now.
     fn end_turn(&mut self) {}
 
     /// The position after the last call of this handle.

@@ -136,6 +136,10 @@ impl Store for Handle {
         Some((record, Ok(found.read(record))))
     }
 
+    fn end_turn(&mut self) {
+        self.disk.lock().hand_over(self.shard);
+    }
+
     fn position(&self) -> Position {
         self.disk.lock().handles[self.shard].position
     }

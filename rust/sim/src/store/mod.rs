@@ -2,14 +2,14 @@
 //! requests are answered, and whether it fails.
 //!
 //! ```text
-//! handle of shard 0 ─► unwritten calls ─┐  a step of the driver writes some calls of one handle
-//! handle of shard 1 ─► unwritten calls ─┴─► journal ─► Event::Written
+//! handle of shard 0 ─► its calls ─┐ end_turn           a step of the driver writes some of them
+//! handle of shard 1 ─► its calls ─┴─────────► unwritten calls ─► journal ─► Event::Written
 //! ```
-//! Calls of one handle are written in their order, those of different handles in any order. What is written is safe.
+//! Calls are written in the order in which they are handed over. What is written is safe.
 
 mod handle;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rand::Rng as _;
@@ -29,7 +29,8 @@ struct Calls {
     position: Position,
     /// The number of written calls.
     safe: Position,
-    unwritten: VecDeque<Vec<Change>>,
+    /// Calls that are not handed over.
+    told: Vec<Vec<Change>>,
     /// The calls of incomplete transactions.
     open: BTreeMap<StoreTransactionId, Vec<Change>>,
     /// Records that were requested and are not loaded.
@@ -42,12 +43,16 @@ struct Calls {
 struct State {
     options: StoreOptions,
     handles: Vec<Calls>,
+    /// The calls of all handles that were handed over, each with its handle.
+    unwritten: VecDeque<(usize, Vec<Change>)>,
     records: BTreeMap<RecordId, Stored>,
     last_record: RecordId,
     last_transaction: StoreTransactionId,
     /// Everything that was written: each element as a whole.
     journal: Vec<Vec<Change>>,
     events: Vec<Event>,
+    /// Handles whose calls were written at once, so that their shards have to be woken.
+    woken: BTreeSet<usize>,
     /// The first call that a store need not expect.
     complaint: Option<String>,
     has_failed: bool,
@@ -64,11 +69,13 @@ impl Disk {
         Disk(Arc::new(Mutex::new(State {
             options,
             handles: (0..shards).map(|_| Calls::default()).collect(),
+            unwritten: VecDeque::new(),
             records: BTreeMap::new(),
             last_record: 0,
             last_transaction: 0,
             journal: Vec::new(),
             events: Vec::new(),
+            woken: BTreeSet::new(),
             complaint: None,
             has_failed: false,
         })))
@@ -84,27 +91,30 @@ impl Disk {
         Box::new(Handle::new(self.clone(), shard))
     }
 
-    /// Writes some calls of one handle, answers some of its requests, or fails. Returns the shards to wake.
+    /// Writes some calls, answers some requests of one handle, or fails. Returns the shards to wake.
     pub fn act(&self, random: &mut SmallRng) -> Vec<usize> {
         let state = &mut *self.lock();
         let failure_steps = state.options.failure_steps;
         if failure_steps > 0 && !state.has_failed && random.random_ratio(1, failure_steps) {
             return state.fail();
         }
-        let has_work = |at: &usize| state.has_work(*at);
-        let Some(at) = (0..state.handles.len()).filter(has_work).collect::<Vec<_>>().choose(random).copied()
-        else {
-            return Vec::new();
-        };
         let count = random.random_range(1..=state.options.burst_max);
-        let answers = !state.handles[at].requested.is_empty()
-            && (state.handles[at].unwritten.is_empty() || state.has_failed || random.random());
-        for _ in 0..count {
-            if !(if answers { state.answer(at, random) } else { state.write(at) }) {
-                break;
+        let is_requested = |at: &usize| !state.handles[*at].requested.is_empty();
+        let requesters: Vec<usize> = (0..state.handles.len()).filter(is_requested).collect();
+        let can_write = !state.unwritten.is_empty() && !state.has_failed;
+        if let Some(at) = requesters.choose(random).copied()
+            && (!can_write || random.random())
+        {
+            for _ in 0..count {
+                state.answer(at, random);
             }
+            return vec![at];
         }
-        vec![at]
+        let mut woken: Vec<usize> =
+            if can_write { (0..count).map_while(|_| state.write()).collect() } else { Vec::new() };
+        woken.sort_unstable();
+        woken.dedup();
+        woken
     }
 
     /// Writes all calls and answers all requests, unless it has failed. Returns the shards to wake.
@@ -112,12 +122,17 @@ impl Disk {
         let state = &mut *self.lock();
         let mut woken = Vec::new();
         for at in 0..state.handles.len() {
-            if state.has_work(at) {
-                while state.answer(at, random) {}
-                while !state.has_failed && state.write(at) {}
+            while state.answer(at, random) {
                 woken.push(at);
             }
         }
+        while !state.has_failed
+            && let Some(at) = state.write()
+        {
+            woken.push(at);
+        }
+        woken.sort_unstable();
+        woken.dedup();
         woken
     }
 
@@ -136,7 +151,8 @@ impl Disk {
     /// Whether some calls are not written.
     #[must_use]
     pub fn is_behind(&self) -> bool {
-        self.lock().handles.iter().any(|calls| !calls.unwritten.is_empty())
+        let state = self.lock();
+        !state.unwritten.is_empty() || state.handles.iter().any(|calls| !calls.told.is_empty())
     }
 
     /// The first call that breaks the rules of the trait.
@@ -147,11 +163,6 @@ impl Disk {
 }
 
 impl State {
-    fn has_work(&self, at: usize) -> bool {
-        let calls = &self.handles[at];
-        (!calls.unwritten.is_empty() && !self.has_failed) || !calls.requested.is_empty()
-    }
-
     fn fail(&mut self) -> Vec<usize> {
         self.has_failed = true;
         self.events.push(Event::StoreFailed);
@@ -174,17 +185,25 @@ impl State {
     fn call(&mut self, at: usize, changes: Vec<Change>) {
         let calls = &mut self.handles[at];
         calls.position += 1;
-        calls.unwritten.push_back(changes);
-        if self.options.is_fast && !self.has_failed {
-            self.write(at);
+        calls.told.push(changes);
+    }
+
+    /// The calls of a handle are handed over.
+    fn hand_over(&mut self, at: usize) {
+        let told = std::mem::take(&mut self.handles[at].told);
+        self.unwritten.extend(told.into_iter().map(|changes| (at, changes)));
+        while self.options.is_fast
+            && !self.has_failed
+            && let Some(at) = self.write()
+        {
+            self.woken.insert(at);
         }
     }
 
-    /// Writes the next call of a handle. Returns false if there is none.
-    fn write(&mut self, at: usize) -> bool {
-        let calls = &mut self.handles[at];
-        let Some(changes) = calls.unwritten.pop_front() else { return false };
-        calls.safe += 1;
+    /// Writes the next call. Returns its handle.
+    fn write(&mut self) -> Option<usize> {
+        let (at, changes) = self.unwritten.pop_front()?;
+        self.handles[at].safe += 1;
         for change in &changes {
             if let Change::Forgotten(record) = change {
                 self.records.remove(record);
@@ -192,7 +211,7 @@ impl State {
         }
         self.journal.push(changes.clone());
         self.events.push(Event::Written(changes));
-        true
+        Some(at)
     }
 
     /// Answers one request of a handle. Returns false if there is none.
@@ -242,7 +261,9 @@ impl World {
         if let Some(text) = disk.complaint() {
             return Err(Violation { checker: "store", text });
         }
+        let woken = std::mem::take(&mut disk.lock().woken);
         let events = disk.take_events();
+        woken.into_iter().for_each(|shard| self.broker.wake(shard));
         self.tell(events)
     }
 }

@@ -6,13 +6,13 @@ use stompica_proto::ProtocolError;
 use stompica_proto::encode::Offender;
 use stompica_proto::error::Code;
 
+use super::acknowledgement::Acknowledgement;
 use crate::collections::paged_deque::PagedDeque;
 use crate::connection::transaction::plan::Plan;
 use crate::door::planted;
 use crate::ids::ShardId;
-use crate::ids::SubscriptionKey;
 use crate::message::OwnedMessage;
-use crate::message::options::{Retain, Verdict};
+use crate::message::options::Retain;
 use crate::queue::mail::Places;
 
 /// One frame of a transaction.
@@ -22,14 +22,10 @@ pub enum Operation {
     Send(OwnedMessage, Option<Retain>),
     /// ACK or NACK of a delivery.
     Ack {
-        /// The subscription.
-        subscription: SubscriptionKey,
-        /// The delivery.
-        number: u64,
-        /// The first one that it covers, as of its arrival.
+        /// What it acts on.
+        acknowledgement: Acknowledgement,
+        /// The first delivery that it covers, as of its arrival.
         first: u64,
-        /// ACK or NACK.
-        verdict: Verdict,
     },
 }
 
@@ -221,6 +217,9 @@ mod tests {
     use stompica_proto::encode::Message;
 
     use super::*;
+    use crate::connection::acknowledgement::Covers;
+    use crate::ids::SubscriptionKey;
+    use crate::message::options::Verdict;
 
     fn send(body: &[u8]) -> Operation {
         let message = Message {
@@ -250,12 +249,10 @@ mod tests {
     /// docs/protocol.md has this size.
     #[test]
     fn an_operation_counts_what_it_takes() {
-        let ack = Operation::Ack {
-            subscription: SubscriptionKey { index: 0, generation: 0 },
-            number: 1,
-            first: 1,
-            verdict: Verdict::Accepted,
-        };
+        let subscription = SubscriptionKey { index: 0, generation: 0 };
+        let (covers, verdict) = (Covers::Named, Verdict::Accepted);
+        let acknowledgement = Acknowledgement { subscription, number: 1, covers, verdict };
+        let ack = Operation::Ack { acknowledgement, first: 1 };
         assert_eq!((size_of::<Operation>(), ack.bytes()), (88, 88));
         assert_eq!(send(b"12345678").bytes(), 88 + b"/t12345678".len());
     }

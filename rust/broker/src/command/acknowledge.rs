@@ -1,0 +1,120 @@
+//! Carries out ACKs and NACKs, over several turns if they cover very many deliveries.
+
+use super::Owners;
+use crate::connection::acknowledgement::{Acknowledgement, Covers};
+use crate::door::planted;
+use crate::ids::{ConnKey, SubscriptionKey};
+use crate::message::options::Verdict;
+use crate::queue::consumer_state::{ConsumerState, Retries};
+use crate::queue::unacked::{TakenOnes, Unacked};
+
+/// Deliveries that are acknowledged before the turn's budget is checked again.
+const PORTION: usize = 256;
+
+/// Takes the deliveries that an ACK or NACK covers, or a portion of them, and whether these were all.
+fn take_portion(unacked: &mut Unacked, covers: Covers, number: u64) -> (TakenOnes, bool) {
+    if !covers.is_cumulative() {
+        return (unacked.take(number).into_iter().collect(), true);
+    }
+    let taken = unacked.take_through(number - u64::from(planted!("cumulative-ack-one-short")), PORTION);
+    let is_done = taken.len() < PORTION || unacked.oldest().is_none_or(|(oldest, _)| oldest > number);
+    (taken, is_done)
+}
+
+impl Owners<'_> {
+    /// Settles or requeues a delivery, or all up to it, the oldest first, for half of a turn. Returns whether all are done.
+    pub(crate) fn acknowledge(&mut self, key: ConnKey, acknowledgement: Acknowledgement) -> bool {
+        let Acknowledgement { subscription, number, covers, verdict } = acknowledgement;
+        if covers == Covers::Named && verdict == Verdict::Accepted {
+            // The common case: one delivery, without a list.
+            let consumer = self.queues.consumers.get_mut(subscription);
+            let taken = consumer.and_then(|consumer| {
+                let taken = consumer.unacked.take(number)?;
+                let bytes = consumer.owed_bytes(taken.message.size());
+                Some((taken, bytes))
+            });
+            let Some((taken, bytes)) = taken else { return true };
+            self.note_acknowledged(key, 1, bytes, None);
+            self.turn.counters.acked += 1;
+            self.delivery().settle_one(subscription, &taken);
+            self.delivery().grant_credit(subscription);
+            return true;
+        }
+        loop {
+            let Some(consumer) = self.queues.consumers.get_mut(subscription) else { return true };
+            let (taken, is_done) = take_portion(&mut consumer.unacked, covers, number);
+            let retries = Retries::of(consumer);
+            let bytes = match verdict {
+                Verdict::Failed => 0, // it is delivered again
+                _ => taken.iter().map(|taken| consumer.owed_bytes(taken.message.size())).sum(),
+            };
+            self.note_acknowledged(key, taken.len(), bytes, (!is_done).then_some(acknowledgement));
+            let ids = taken.iter().map(|taken| (taken.number, taken.id_hash));
+            match covers {
+                // The client may not have refused these, and acknowledges their earlier deliveries later.
+                Covers::AllBeforeLate => self.delivery().remember_requeued(key, subscription, ids),
+                Covers::NamedLate => self.delivery().remember_settled(key, subscription, ids),
+                Covers::Named | Covers::AllBefore => {}
+            }
+            self.carry_out_verdict(subscription, retries, verdict, taken);
+            if is_done || self.turn.budget.is_half_spent() {
+                return is_done;
+            }
+        }
+    }
+
+    /// Does the same for a subscription that has ended meanwhile, of which this is the remaining state.
+    pub(crate) fn acknowledge_late(
+        &mut self,
+        consumer: &mut ConsumerState,
+        acknowledgement: Acknowledgement,
+    ) -> bool {
+        let Acknowledgement { number, covers, verdict, .. } = acknowledgement;
+        loop {
+            let (taken, is_done) = take_portion(&mut consumer.unacked, covers, number);
+            self.turn.budget.visit(taken.len());
+            self.carry_out_verdict(consumer.key, Retries::of(consumer), verdict, taken);
+            if is_done || self.turn.budget.is_half_spent() {
+                return is_done;
+            }
+        }
+    }
+
+    /// Notes that deliveries are no longer in flight, and what is left of the ACK or NACK that covers them.
+    fn note_acknowledged(&mut self, key: ConnKey, count: usize, bytes: usize, left: Option<Acknowledgement>) {
+        self.turn.budget.visit(count);
+        if self.turn.memory.is_short {
+            self.delivery().note_ack(key, bytes);
+        }
+        if let Some(pending_writes) =
+            self.connections.table.get_mut(key).and_then(|conn| conn.pending_writes.as_mut())
+        {
+            pending_writes.unacked -= count;
+            pending_writes.acknowledging = left;
+        }
+    }
+
+    fn carry_out_verdict(
+        &mut self,
+        subscription: SubscriptionKey,
+        retries: Retries,
+        verdict: Verdict,
+        taken: TakenOnes,
+    ) {
+        match verdict {
+            Verdict::Accepted => {
+                self.turn.counters.acked += taken.len() as u64;
+                self.delivery().settle_all(subscription, taken);
+            }
+            Verdict::Failed => {
+                self.turn.counters.nacked += taken.len() as u64;
+                self.delivery().give_back_failed(subscription, retries, taken);
+            }
+            Verdict::Rejected => {
+                self.turn.counters.nacked += taken.len() as u64;
+                let retries = Retries { deliveries_max: 0, ..retries };
+                self.delivery().give_back_failed(subscription, retries, taken);
+            }
+        }
+    }
+}
