@@ -9,7 +9,7 @@ use stompica_proto::ProtocolError;
 use stompica_proto::encode::Message as Sent;
 
 use super::batch::{Batch, Call, Commit};
-use super::entry::{Counts, Entry, Found, Message};
+use super::entry::{Counts, Entry, Found, Message, Salt};
 use super::inbox::{Inbox, Loaded};
 use crate::door::{HashMap, wall_clock_ms};
 use crate::ids::{NO_RECORD, NOBODY, RecordId};
@@ -97,7 +97,7 @@ impl LogHandle {
 
 /// The message of an entry. Its place and its expiry are set by the caller.
 pub fn message_of(bytes: &[u8], first_record: RecordId) -> Option<OwnedMessage> {
-    let Found::Entry(Entry::Message(stored), _) = Found::at(bytes) else { return None };
+    let Found::Entry(Entry::Message(stored), _) = Found::at(bytes, Salt::NONE) else { return None };
     let Message { destination, id, headers, body, plain, .. } = stored;
     let sender = if stored.record < first_record { NOBODY } else { stored.sender };
     let mut owned = OwnedMessage::new(&Sent { destination, id, sender, headers, plain, expires_ms: 0, body });
