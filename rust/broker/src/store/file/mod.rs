@@ -35,3 +35,8 @@ pub mod table;
 pub mod varint;
 mod waiting;
 pub mod writer;
+
+#[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
+mod medium_double;

@@ -174,8 +174,15 @@ impl Writer {
         (self.is_blocked, self.is_compaction_blocked) = (false, false);
         if self.log.finish()? {
             self.written.append(&mut std::mem::take(&mut self.stuck).told);
-            self.write_messages(inbox)?;
+            // What was taken out comes first: the rest of its batches may be confirmed only behind it.
             self.write_urgent(inbox)?;
+            if self.urgent.is_empty() && !self.log.is_stuck() {
+                self.write_messages(inbox)?;
+            }
+            if self.is_blocked {
+                self.sift();
+                self.write_urgent(inbox)?;
+            }
             self.compact(is_silent, inbox)?;
         }
         let has_removed = self.make_safe()?;
@@ -215,12 +222,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what makes room, if messages have to wait.
+    /// Takes out what makes room, since messages have to wait.
+    fn sift(&mut self) {
+        let log = &self.log;
+        self.waiting.sift(&mut self.urgent, |record| !matches!(log.find(record), Lookup::Unknown));
+    }
+
+    /// Writes what makes room.
     fn write_urgent(&mut self, inbox: &Inbox) -> io::Result<()> {
-        if self.is_blocked {
-            let log = &self.log;
-            self.waiting.sift(&mut self.urgent, |record| !matches!(log.find(record), Lookup::Unknown));
-        }
         let rest = self.replacing.as_ref().map_or(0, Replacing::room);
         while !self.urgent.is_empty() {
             let later = self.urgent.split_off(self.urgent.len().min(URGENT_MAX));
@@ -228,11 +237,15 @@ impl Writer {
             let batch = [batch];
             match self.log.write(&batch, inbox.next_record(), Purpose::Forgets(rest))? {
                 Written::Nothing | Written::Done => {}
-                Written::Stuck => return Ok(()),
+                Written::Stuck => {
+                    self.is_blocked = true;
+                    return Ok(());
+                }
                 Written::NoRoom => {
                     let [batch] = batch;
                     let later = std::mem::replace(&mut self.urgent, batch.calls);
                     self.urgent.extend(later);
+                    self.is_blocked = true;
                     return Ok(());
                 }
             }
