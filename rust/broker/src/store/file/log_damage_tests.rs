@@ -328,3 +328,17 @@ fn damage_of_the_last_group_of_a_log_that_was_closed_is_reported() {
     assert_eq!((records(&recovered), recovered.torn_bytes), (set([1, 3]), 0));
     assert_eq!(recovered.damages[0].messages, Some(1));
 }
+
+#[test]
+fn groups_that_went_with_their_segments_are_neither_missing_nor_numbered_again() {
+    let at = directory();
+    let header = |number, group| Header { number, record: 9, group, salt: Salt(77) }.bytes();
+    fs::write(at.path().join(segment_name(8)), header(8, 50)).expect("a disk with room");
+    fs::write(at.path().join(segment_name(9)), header(9, 50)).expect("a disk with room");
+    let (mut log, recovered) = open(at.path());
+    assert!(recovered.damages.is_empty(), "{:?}", recovered.damages);
+    write(&mut log, &[&[keep([10])]]);
+    drop(log);
+    let bytes = fs::read(at.path().join(segment_name(10))).expect("a segment");
+    assert_eq!(Header::read(&bytes).expect("a header").group, 50);
+}

@@ -51,6 +51,8 @@ impl Scan {
         }
         self.next_record = self.next_record.max(header.map_or(0, |header| header.record));
         self.note_missing_groups(number, header.map_or(0, |header| header.group));
+        // Segments with earlier groups may be gone.
+        self.group = self.group.max(header.map_or(0, |header| header.group.saturating_sub(1)));
         let file = SegmentFile { file, salt: salt.unwrap_or(Salt::NONE) };
         self.segments.insert(number, Segment::new(number, file, bytes.len() as u64));
         let Some(salt) = salt else {
