@@ -1,6 +1,7 @@
 //! What one shard tells the log in one turn: the entries of its messages, already encoded, and what else has happened.
 
-use super::entry::{self, Counts, Message, SegmentNumber};
+use super::encode;
+use super::entry::{Counts, Message, SegmentNumber};
 use super::table::Place;
 use crate::ids::RecordId;
 
@@ -62,7 +63,7 @@ impl Batch {
     /// Adds the entry of a message to the bytes.
     pub fn add(&mut self, message: &Message<'_>) -> Piece {
         let start = self.bytes.len();
-        entry::append_message(&mut self.bytes, message);
+        encode::append_message(&mut self.bytes, message);
         Piece { record: message.record, start, end: self.bytes.len() }
     }
 
@@ -70,6 +71,21 @@ impl Batch {
     pub fn keep(&mut self, message: &Message<'_>) {
         let piece = self.add(message);
         self.calls.push(Call::Keep(piece));
+    }
+
+    /// Adds everything of another batch behind this one.
+    pub fn append(&mut self, other: Batch) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        self.calls.extend(other.calls.into_iter().map(|call| match call {
+            Call::Keep(piece) => Call::Keep(piece.moved(start)),
+            Call::Move(piece, from) => Call::Move(piece.moved(start), from),
+            Call::Commit(Commit { kept, forgotten }) => {
+                let kept = kept.into_iter().map(|piece| piece.moved(start)).collect();
+                Call::Commit(Commit { kept, forgotten })
+            }
+            other => other,
+        }));
     }
 
     /// The bytes of a piece.

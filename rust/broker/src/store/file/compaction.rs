@@ -2,18 +2,23 @@
 //!
 //! The emptiest segment comes first. Its messages are read in steps, each of which becomes a [`Batch`] that is written like
 //! those of shards, so what shards forget meanwhile is not written again. Only when all steps are safe is the segment removed.
+//!
+//! On a full disk everything that is less than full is replaced, into the reserve.
 
 use std::io;
 
 use super::batch::{Batch, Call, Piece};
-use super::entry::{Entry, Found, HEAD_BYTES, SegmentNumber};
+use super::damage::resume;
+use super::entry::{ENTRY_BYTES_MAX, Entry, Found, HEAD_BYTES, SegmentNumber};
 use super::log::Log;
-use super::segment::{HEADER_BYTES, Segment};
+use super::medium::read_readable;
+use super::segment::{HEADER_BYTES, Segment, SegmentFile};
 use super::table::Place;
-use crate::door::DiskFile;
 
 /// How much of a segment is read at a time, unless one entry is larger.
 const STEP_BYTES: usize = 1 << 20;
+/// What a replacement takes beside the needed bytes, at most: the heads of its groups.
+const STEP_SLACK: u64 = 200;
 /// What a segment holds of needed bytes, in thousandths, if it is not worth the effort to write these again.
 const FULL_ENOUGH: u64 = 800;
 
@@ -21,10 +26,12 @@ const FULL_ENOUGH: u64 = 800;
 #[derive(Debug)]
 pub struct Replacing {
     segment: SegmentNumber,
-    file: DiskFile,
+    file: SegmentFile,
     /// Where the next step begins, and where the last one ends.
     at: u64,
     end: u64,
+    /// The bytes of it that were needed at first, and so the room that is kept for them.
+    needed_bytes: u64,
 }
 
 /// What a step of compaction is.
@@ -39,10 +46,14 @@ pub enum Step {
 }
 
 impl Log {
-    /// The segment to replace: a damaged one, or the emptiest one if more than twice what is needed is on disk.
-    fn choose(&self) -> Option<&Segment> {
+    /// The segment to replace: one whose replacement a crash has ended, an empty or a damaged one, or the emptiest one if more
+    /// than twice what is needed is on disk, or if the disk is full.
+    fn choose(&self, is_full: bool) -> Option<&Segment> {
         let current = self.segments.current()?.number;
         let closed = || self.segments.iter().filter(|segment| segment.number != current);
+        if let Some(superseded) = closed().find(|segment| segment.is_superseded) {
+            return Some(superseded);
+        }
         if let Some(empty) = closed().find(|segment| segment.needed_bytes() == 0) {
             return Some(empty);
         }
@@ -51,36 +62,38 @@ impl Log {
         }
         // The current and the spare segment come on top: twice what is needed and three segments in all.
         let used: u64 = closed().map(|segment| segment.room).sum();
-        let share = |segment: &&Segment| segment.needed_bytes() * 1000 / segment.room.max(1);
+        let share = |segment: &&Segment| segment.needed_bytes().saturating_mul(1000) / segment.room.max(1);
         let is_too_much = used > 2 * self.segments.needed_bytes() + self.segment_bytes();
-        closed().min_by_key(share).filter(|emptiest| is_too_much && share(emptiest) < FULL_ENOUGH)
+        let room = if is_full { self.segments.free_bytes() } else { u64::MAX };
+        let fitting = || closed().filter(|segment| segment.needed_bytes() + STEP_SLACK <= room);
+        fitting()
+            .min_by_key(share)
+            .filter(|emptiest| (is_too_much || is_full) && share(emptiest) < FULL_ENOUGH)
     }
 
-    /// The next step of replacing a segment.
-    ///
-    /// # Errors
-    /// The segment cannot be read.
-    pub fn compact(&self, replacing: &mut Option<Replacing>) -> io::Result<Step> {
+    /// The next step of replacing a segment; `is_full`: the disk is.
+    pub fn compact(&self, replacing: &mut Option<Replacing>, is_full: bool) -> Step {
         if replacing.is_none() {
-            let Some(segment) = self.choose() else { return Ok(Step::Nothing) };
-            let end = if segment.needed_bytes() == 0 { HEADER_BYTES } else { segment.end };
+            let Some(segment) = self.choose(is_full) else { return Step::Nothing };
+            let needed_bytes = segment.needed_bytes();
+            let end = if needed_bytes == 0 { HEADER_BYTES } else { segment.end };
             let (number, file) = (segment.number, segment.file.clone());
-            *replacing = Some(Replacing { segment: number, file, at: HEADER_BYTES, end });
+            *replacing = Some(Replacing { segment: number, file, at: HEADER_BYTES, end, needed_bytes });
         }
-        let Some(current) = replacing else { return Ok(Step::Nothing) };
+        let Some(current) = replacing else { return Step::Nothing };
         while current.at < current.end {
-            let batch = current.read()?;
+            let batch = current.read();
             if !batch.is_empty() {
-                return Ok(Step::Write(batch));
+                return Step::Write(batch);
             }
         }
         let segment = current.segment;
         *replacing = None;
-        Ok(Step::Remove(segment))
+        Step::Remove(segment)
     }
 
     /// Removes a segment that was replaced. Returns how many of its messages could not be read: its file is kept then, under
-    /// another name.
+    /// another name. It may be called again after an error.
     ///
     /// # Errors
     /// The disk fails.
@@ -90,41 +103,46 @@ impl Log {
 }
 
 impl Replacing {
-    /// Reads what the next step has.
-    fn read(&mut self) -> io::Result<Batch> {
-        let mut bytes = vec![0; STEP_BYTES.min((self.end - self.at) as usize)];
+    /// The room that has to be left for the steps to come.
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        self.needed_bytes
+    }
+
+    /// Reads what the next step has. What is damaged, also zeros, is passed over: the messages in it stay in the table.
+    fn read(&mut self) -> Batch {
+        let mut bytes = vec![0; STEP_BYTES.min(usize::try_from(self.end - self.at).unwrap_or(STEP_BYTES))];
         let mut batch = Batch::default();
         let mut done = 0;
-        self.file.read_at(&mut bytes, self.at)?;
-        loop {
-            match Found::at(&bytes[done..]) {
+        self.fill(&mut bytes);
+        while done < bytes.len() {
+            match Found::at(&bytes[done..], self.file.salt) {
                 Found::Entry(entry, length) => {
                     self.take(&mut batch, self.at + done as u64, &entry, &bytes[done..done + length]);
                     done += length;
                 }
                 Found::End | Found::Damaged if done > 0 => break,
-                Found::End => {
-                    self.at = self.end;
-                    return Ok(batch);
-                }
                 // It may be longer than what was read, or damaged.
-                Found::Damaged => {
-                    let left = (self.end - self.at) as usize;
-                    if bytes.len() < left {
-                        bytes.resize(left.min(bytes.len() * 4), 0);
-                        self.file.read_at(&mut bytes, self.at)?;
+                Found::End | Found::Damaged => {
+                    let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
+                    if bytes.len() < left.min(ENTRY_BYTES_MAX + 8) {
+                        bytes.resize(left.min(bytes.len().saturating_mul(4)), 0);
+                        self.fill(&mut bytes);
                     } else {
-                        done = super::recovery::next_group(&bytes, 1).map_or(left, |(start, _)| start);
-                        break;
+                        // The table knows what is needed: where groups end does not matter.
+                        done = resume(&bytes, 0, Some(bytes.len()), self.file.salt).0;
                     }
                 }
             }
-            if done == bytes.len() {
-                break;
-            }
         }
         self.at += done as u64;
-        Ok(batch)
+        batch
+    }
+
+    /// Reads the bytes where the next step begins; those that cannot be read are zeros.
+    fn fill(&self, bytes: &mut [u8]) {
+        let count = read_readable(&*self.file.file, bytes, self.at);
+        bytes[count..].fill(0);
     }
 
     fn take(&self, batch: &mut Batch, offset: u64, entry: &Entry<'_>, bytes: &[u8]) {
@@ -132,6 +150,7 @@ impl Replacing {
             Entry::Message(message) => {
                 let start = batch.bytes.len();
                 batch.bytes.extend_from_slice(bytes);
+                self.file.salt.change(&mut batch.bytes[start..]);
                 let piece = Piece { record: message.record, start, end: batch.bytes.len() };
                 batch.calls.push(Call::Move(piece, Place { segment: self.segment, offset }));
             }

@@ -6,13 +6,13 @@
 //! | offset | bytes | what |
 //! |---|---|---|
 //! | 0 | 4 | the length of what follows these eight bytes; 0: no entry follows in this segment |
-//! | 4 | 4 | CRC-32C of the length and of what follows these eight bytes |
+//! | 4 | 4 | CRC-32C of the length and of what follows these eight bytes, changed by the salt |
 //! | 8 | 1 | the kind |
 //! | 9 | | the fields of the kind |
 //!
 //! The kinds and their fields:
 //!
-//! - 1, group: 8 bytes [`GROUP_MARK`]; 8 bytes: its number; 8 bytes: the number of the last group that was synced then;
+//! - 1, group: 8 bytes: the salt; 8 bytes: its number; 8 bytes: the number of the last group that was synced then;
 //!   4 bytes: the length of all entries of the group behind this one.
 //! - 2, message: number: record; number: place; byte: flags; with flag 8 a number: when it expires, in ms since 1970;
 //!   with flag 16 a number: `max-exceptions`; with flag 32 two numbers: deliveries, failures; number: sender; with flag 64
@@ -26,36 +26,60 @@
 //!
 //! A group is what is written at once. It says which groups were synced before it: damage in these is a failure of the disk,
 //! damage in later ones is what a crash leaves.
+//!
+//! Every segment has a random [`Salt`] of its own in its header, and no client ever learns it. Its groups contain it, and it
+//! changes the checksums of all entries. So whatever a client writes into a message, also a copy of a valid entry, is never
+//! taken for an entry where recovery looks for one behind damage. An entry outside a segment has [`Salt::NONE`]: in a batch,
+//! and when it was read for a shard. An entry that is copied from one segment to another gets the other one's salt.
 
-use super::varint::{Reader, put, put_step, put_text};
+use super::varint::Reader;
 use crate::ids::RecordId;
 
 /// The bytes before the fields of an entry: length, checksum, kind.
 pub const HEAD_BYTES: usize = 9;
 /// The length of a group's entry.
 pub const GROUP_BYTES: usize = HEAD_BYTES + 8 + 8 + 8 + 4;
-/// By these bytes a group is found behind damage.
-pub const GROUP_MARK: [u8; 8] = *b"\xA5stmpGRP";
-/// The largest length that an entry may announce.
+/// The largest length that an entry may announce. Nothing longer may be written: it could not be read.
 pub const ENTRY_BYTES_MAX: usize = 1 << 30;
 
-const GROUP: u8 = 1;
-const MESSAGE: u8 = 2;
-const FORGOTTEN: u8 = 3;
-const DELIVERED: u8 = 4;
-const TRANSACTION: u8 = 5;
+pub(super) const GROUP: u8 = 1;
+pub(super) const MESSAGE: u8 = 2;
+pub(super) const FORGOTTEN: u8 = 3;
+pub(super) const DELIVERED: u8 = 4;
+pub(super) const TRANSACTION: u8 = 5;
 
-const PERSISTENT: u8 = 1;
-const PLAIN: u8 = 2;
-const GROUPED: u8 = 4;
-const EXPIRES: u8 = 8;
-const EXCEPTIONS: u8 = 16;
-const COUNTS: u8 = 32;
-const QUEUE: u8 = 64;
+pub(super) const PERSISTENT: u8 = 1;
+pub(super) const PLAIN: u8 = 2;
+pub(super) const GROUPED: u8 = 4;
+pub(super) const EXPIRES: u8 = 8;
+pub(super) const EXCEPTIONS: u8 = 16;
+pub(super) const COUNTS: u8 = 32;
+pub(super) const QUEUE: u8 = 64;
 const KNOWN_FLAGS: u8 = PERSISTENT | PLAIN | GROUPED | EXPIRES | EXCEPTIONS | COUNTS | QUEUE;
 
 /// The number of a segment; they grow.
 pub type SegmentNumber = u32;
+
+/// What makes the entries of a segment its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Salt(pub u64);
+
+impl Salt {
+    /// That of entries outside a segment.
+    pub const NONE: Salt = Salt(0);
+
+    /// By what the checksum of an entry is changed.
+    fn mask(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Gives an entry without salt this one, or takes it from an entry that has it. Entries in it are not changed.
+    pub fn change(self, entry: &mut [u8]) {
+        if let Some([_, _, _, _, checksum @ ..]) = entry.first_chunk_mut::<8>() {
+            *checksum = (u32::from_le_bytes(*checksum) ^ self.mask()).to_le_bytes();
+        }
+    }
+}
 
 /// How often a message was delivered, and how often that failed. Both only grow, so the larger one is the later one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -137,9 +161,9 @@ pub enum Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// Reads what stands at the beginning of these bytes.
+    /// Reads what stands at the beginning of these bytes, whose entries have this salt.
     #[must_use]
-    pub fn at(bytes: &'a [u8]) -> Self {
+    pub fn at(bytes: &'a [u8], salt: Salt) -> Self {
         let Some((head, rest)) = bytes.split_first_chunk::<8>() else {
             return if bytes.iter().all(|byte| *byte == 0) { Found::End } else { Found::Damaged };
         };
@@ -149,20 +173,30 @@ impl<'a> Found<'a> {
             return if checksum == [0; 4] { Found::End } else { Found::Damaged };
         }
         let content = rest.get(..length).filter(|_| length <= ENTRY_BYTES_MAX);
-        let valid = content.filter(|content| checksum_of(content) == u32::from_le_bytes(checksum));
-        match valid.and_then(parse) {
+        let valid =
+            content.filter(|content| checksum_of(content) ^ salt.mask() == u32::from_le_bytes(checksum));
+        match valid.and_then(|content| parse(content, salt)) {
             Some(entry) => Found::Entry(entry, 8 + length),
             None => Found::Damaged,
         }
     }
 }
 
-/// The checksum of an entry with this content, the kind included.
-fn checksum_of(content: &[u8]) -> u32 {
+/// What a damaged message was, as far as that can still be read: its checksum is wrong, so nothing of it is certain.
+#[must_use]
+pub fn guess(bytes: &[u8]) -> Option<Message<'_>> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    let content = rest.get(4..)?.get(..u32::from_le_bytes(*length) as usize)?;
+    let (kind, fields) = content.split_first()?;
+    if *kind == MESSAGE { parse_message(Reader::new(fields)) } else { None }
+}
+
+/// The checksum of an entry with this content, the kind included, without salt.
+pub(super) fn checksum_of(content: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&(content.len() as u32).to_le_bytes()), content)
 }
 
-fn parse(content: &[u8]) -> Option<Entry<'_>> {
+fn parse(content: &[u8], salt: Salt) -> Option<Entry<'_>> {
     let (kind, fields) = content.split_first()?;
     match *kind {
         GROUP => {
@@ -171,12 +205,12 @@ fn parse(content: &[u8]) -> Option<Entry<'_>> {
             let (synced, rest) = rest.split_first_chunk::<8>()?;
             let length = u32::from_le_bytes(rest.try_into().ok()?);
             let (number, synced) = (u64::from_le_bytes(*number), u64::from_le_bytes(*synced));
-            (*mark == GROUP_MARK).then_some(Entry::Group(Group { number, synced, length }))
+            (*mark == salt.0.to_le_bytes()).then_some(Entry::Group(Group { number, synced, length }))
         }
         MESSAGE => parse_message(Reader::new(fields)).map(Entry::Message),
         FORGOTTEN => Some(Entry::Forgotten(Forgotten::new(fields))),
         DELIVERED => Some(Entry::Delivered(Delivered { reader: Reader::new(fields), record: 0 })),
-        TRANSACTION => Some(Entry::Transaction(Entries { bytes: fields, at: 0 })),
+        TRANSACTION => Some(Entry::Transaction(Entries { bytes: fields, at: 0, salt })),
         _ => None,
     }
 }
@@ -267,6 +301,7 @@ impl Iterator for Delivered<'_> {
 pub struct Entries<'a> {
     bytes: &'a [u8],
     at: usize,
+    salt: Salt,
 }
 
 impl<'a> Iterator for Entries<'a> {
@@ -274,118 +309,10 @@ impl<'a> Iterator for Entries<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let at = self.at;
-        let Found::Entry(entry, length) = Found::at(self.bytes.get(at..)?) else { return None };
+        let Found::Entry(entry, length) = Found::at(self.bytes.get(at..)?, self.salt) else { return None };
         self.at += length;
         Some((at, entry, length))
     }
-}
-
-/// Appends an entry whose fields are written by `fields`.
-#[inline]
-fn append(out: &mut Vec<u8>, kind: u8, fields: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    out.resize(start + HEAD_BYTES, 0);
-    fields(out);
-    complete(&mut out[start..], kind);
-}
-
-/// Writes length, checksum and kind of an entry, for which its first [`HEAD_BYTES`] are free.
-fn complete(entry: &mut [u8], kind: u8) {
-    entry[8] = kind;
-    let content = &entry[8..];
-    let (length, checksum) = (content.len() as u32, checksum_of(content));
-    entry[..4].copy_from_slice(&length.to_le_bytes());
-    entry[4..8].copy_from_slice(&checksum.to_le_bytes());
-}
-
-/// Appends the beginning of a group.
-pub fn append_group(out: &mut Vec<u8>, group: Group) {
-    append(out, GROUP, |out| {
-        out.extend_from_slice(&GROUP_MARK);
-        out.extend_from_slice(&group.number.to_le_bytes());
-        out.extend_from_slice(&group.synced.to_le_bytes());
-        out.extend_from_slice(&group.length.to_le_bytes());
-    });
-}
-
-/// Appends a message.
-pub fn append_message(out: &mut Vec<u8>, message: &Message<'_>) {
-    append(out, MESSAGE, |out| {
-        put(out, message.record);
-        put(out, message.place);
-        let has_counts = message.counts != Counts::default();
-        let has_queue = message.queue != message.destination;
-        let flags = [
-            (message.persistent, PERSISTENT),
-            (message.plain, PLAIN),
-            (message.grouped, GROUPED),
-            (message.expires_ms != 0, EXPIRES),
-            (message.failures_max != 0, EXCEPTIONS),
-            (has_counts, COUNTS),
-            (has_queue, QUEUE),
-        ];
-        out.push(flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag));
-        if message.expires_ms != 0 {
-            put(out, message.expires_ms);
-        }
-        if message.failures_max != 0 {
-            put(out, message.failures_max.into());
-        }
-        if has_counts {
-            put_counts(out, message.counts);
-        }
-        put(out, message.sender);
-        if has_queue {
-            put_text(out, message.queue);
-        }
-        [message.destination, message.id, message.headers].into_iter().for_each(|text| put_text(out, text));
-        out.extend_from_slice(message.body);
-    });
-}
-
-fn put_counts(out: &mut Vec<u8>, counts: Counts) {
-    put(out, counts.deliveries.into());
-    put(out, counts.failures.into());
-}
-
-/// Appends that messages are no longer needed, each with the segment that has it; sorts them. Nothing if there are none.
-pub fn append_forgotten(out: &mut Vec<u8>, forgotten: &mut [(SegmentNumber, RecordId)]) {
-    if forgotten.is_empty() {
-        return;
-    }
-    forgotten.sort_unstable();
-    append(out, FORGOTTEN, |out| {
-        for of_segment in forgotten.chunk_by(|one, next| one.0 == next.0) {
-            put(out, of_segment[0].0.into());
-            put(out, of_segment.len() as u64);
-            let mut before = 0;
-            for (_, record) in of_segment {
-                put_step(out, before, *record);
-                before = *record;
-            }
-        }
-    });
-}
-
-/// Appends how often messages were delivered; sorts them. Nothing if there are none.
-pub fn append_delivered(out: &mut Vec<u8>, delivered: &mut [(RecordId, Counts)]) {
-    if delivered.is_empty() {
-        return;
-    }
-    delivered.sort_unstable();
-    append(out, DELIVERED, |out| {
-        let mut before = 0;
-        for (record, counts) in &*delivered {
-            put_step(out, before, *record);
-            put_counts(out, *counts);
-            before = *record;
-        }
-    });
-}
-
-/// Completes a transaction: its entries stand behind [`HEAD_BYTES`] free bytes.
-pub fn complete_transaction(transaction: &mut [u8]) {
-    complete(transaction, TRANSACTION);
 }
 
 #[cfg(test)]

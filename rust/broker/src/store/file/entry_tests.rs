@@ -1,6 +1,11 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::store::file::encode::{
+    append, append_delivered, append_forgotten, append_group, append_message, complete_transaction,
+};
+
+const SALT: Salt = Salt(0x1234_5678_9ABC_DEF0);
 
 fn text() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..40)
@@ -8,7 +13,7 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
 
 /// The only entry of these bytes.
 fn only(bytes: &[u8]) -> Entry<'_> {
-    let Found::Entry(entry, length) = Found::at(bytes) else { panic!("no entry in {bytes:?}") };
+    let Found::Entry(entry, length) = Found::at(bytes, Salt::NONE) else { panic!("no entry in {bytes:?}") };
     assert_eq!(length, bytes.len());
     entry
 }
@@ -68,22 +73,22 @@ fn the_overhead_of_a_message_is_small() {
 
 #[test]
 fn zeros_are_the_end_and_other_bytes_are_damage() {
-    assert!(matches!(Found::at(&[]), Found::End));
-    assert!(matches!(Found::at(&[0; 3]), Found::End));
-    assert!(matches!(Found::at(&[0; 100]), Found::End));
-    assert!(matches!(Found::at(&[1]), Found::Damaged));
-    assert!(matches!(Found::at(&[0, 0, 0, 0, 1, 0, 0, 0]), Found::Damaged));
-    assert!(matches!(Found::at(&[255; 100]), Found::Damaged));
+    assert!(matches!(Found::at(&[], Salt::NONE), Found::End));
+    assert!(matches!(Found::at(&[0; 3], Salt::NONE), Found::End));
+    assert!(matches!(Found::at(&[0; 100], Salt::NONE), Found::End));
+    assert!(matches!(Found::at(&[1], Salt::NONE), Found::Damaged));
+    assert!(matches!(Found::at(&[0, 0, 0, 0, 1, 0, 0, 0], Salt::NONE), Found::Damaged));
+    assert!(matches!(Found::at(&[255; 100], Salt::NONE), Found::Damaged));
 }
 
 #[test]
 fn an_unknown_kind_or_flag_is_damage_even_with_a_valid_checksum() {
     let mut out = Vec::new();
     append(&mut out, 6, |_| ());
-    assert!(matches!(Found::at(&out), Found::Damaged));
+    assert!(matches!(Found::at(&out, Salt::NONE), Found::Damaged));
     out.clear();
     append(&mut out, MESSAGE, |out| out.extend_from_slice(&[1, 2, 128, 0, 0, 0, 0]));
-    assert!(matches!(Found::at(&out), Found::Damaged));
+    assert!(matches!(Found::at(&out, Salt::NONE), Found::Damaged));
 }
 
 #[test]
@@ -92,7 +97,7 @@ fn every_changed_bit_is_noticed() {
     for bit in 0..bytes.len() * 8 {
         let mut changed = bytes.clone();
         changed[bit / 8] ^= 1 << (bit % 8);
-        assert!(!matches!(Found::at(&changed), Found::Entry(..)), "bit {bit}");
+        assert!(!matches!(Found::at(&changed, Salt::NONE), Found::Entry(..)), "bit {bit}");
     }
 }
 
@@ -100,7 +105,7 @@ fn every_changed_bit_is_noticed() {
 fn an_entry_that_is_cut_off_is_no_entry() {
     let bytes = bytes_of(&message(1));
     for length in 1..bytes.len() {
-        assert!(matches!(Found::at(&bytes[..length]), Found::Damaged), "{length} bytes");
+        assert!(matches!(Found::at(&bytes[..length], Salt::NONE), Found::Damaged), "{length} bytes");
     }
 }
 
@@ -108,9 +113,12 @@ fn an_entry_that_is_cut_off_is_no_entry() {
 fn a_group_tells_its_number_and_length() {
     let mut out = Vec::new();
     let group = Group { number: 7, synced: 5, length: 99 };
-    append_group(&mut out, group);
+    append_group(&mut out, group, SALT);
     assert_eq!(out.len(), GROUP_BYTES);
-    assert!(matches!(only(&out), Entry::Group(read) if read == group));
+    assert!(matches!(Found::at(&out, SALT), Found::Entry(Entry::Group(read), GROUP_BYTES) if read == group));
+    assert!(matches!(Found::at(&out, Salt::NONE), Found::Damaged));
+    SALT.change(&mut out);
+    assert!(matches!(Found::at(&out, Salt::NONE), Found::Damaged), "its salt is also in its fields");
 }
 
 #[test]
@@ -127,7 +135,7 @@ fn a_transaction_has_its_entries_with_their_offsets() {
     append_message(&mut out, &message(1));
     append_message(&mut out, &message(2));
     append_forgotten(&mut out, &mut [(3, 9)]);
-    complete_transaction(&mut out);
+    complete_transaction(&mut out, Salt::NONE);
     let Entry::Transaction(entries) = only(&out) else { panic!("no transaction") };
     let entries: Vec<_> = entries.collect();
     assert_eq!(entries.len(), 3);
@@ -181,7 +189,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_an_entry_or_damage(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        if let Found::Entry(_, length) = Found::at(&bytes) {
+        if let Found::Entry(_, length) = Found::at(&bytes, Salt::NONE) {
             prop_assert!(length <= bytes.len());
         }
     }
@@ -190,7 +198,7 @@ proptest! {
     fn any_fields_with_a_valid_checksum_do_not_panic(kind: u8, fields in text()) {
         let mut out = Vec::new();
         append(&mut out, kind, |out| out.extend_from_slice(&fields));
-        match Found::at(&out) {
+        match Found::at(&out, Salt::NONE) {
             Found::Entry(Entry::Forgotten(all), _) => prop_assert!(all.take(1000).count() <= 1000),
             Found::Entry(Entry::Delivered(all), _) => prop_assert!(all.count() <= fields.len()),
             Found::Entry(Entry::Transaction(all), _) => prop_assert!(all.count() <= fields.len()),

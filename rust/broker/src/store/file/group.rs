@@ -9,9 +9,10 @@
 use std::ops::Range;
 
 use super::batch::{Batch, Call, Commit, Piece};
-use super::entry::{self, Counts, GROUP_BYTES, Group, HEAD_BYTES, SegmentNumber};
+use super::encode;
+use super::entry::{Counts, GROUP_BYTES, Group, HEAD_BYTES, Salt, SegmentNumber};
 use super::segments::Segments;
-use super::table::{Place, Table, rounded};
+use super::table::{Place, Stored, Table, rounded};
 use crate::door::HashMap;
 use crate::ids::RecordId;
 
@@ -47,6 +48,10 @@ pub struct Assembly {
     delivered: HashMap<RecordId, Counts>,
     /// Records that were forgotten before they were kept.
     early: HashMap<RecordId, ()>,
+    /// Smaller records were all known when the log was opened: one of them that is not in the table will never come.
+    pub(super) first_record: RecordId,
+    /// Messages that were moved, with their places before: these are valid until the log is synced.
+    pub(super) moved: Vec<(RecordId, Stored)>,
 }
 
 /// A transaction: its messages among those that are kept, and what it forgets.
@@ -70,6 +75,12 @@ pub fn bytes_max(batches: &[Batch]) -> u64 {
 }
 
 impl Assembly {
+    /// No group. Smaller records than this one were all known when the log was opened.
+    #[must_use]
+    pub fn new(first_record: RecordId) -> Self {
+        Assembly { first_record, ..Assembly::default() }
+    }
+
     /// Puts together a group, to be written at the end of the current segment, which has room for [`bytes_max`]. The table and
     /// the segments are changed as if it were written. Returns its bytes: none if there is nothing to write.
     pub fn assemble(
@@ -83,8 +94,8 @@ impl Assembly {
         self.bytes.clear();
         self.bytes.shrink_to(SPARE_BYTES);
         let Some(current) = segments.current() else { return &[] };
-        let (segment, start) = (current.number, current.end);
-        let mut building = Building { assembly: self, batches, table, segments, segment, start };
+        let (segment, start, salt) = (current.number, current.end, current.file.salt);
+        let mut building = Building { assembly: self, batches, table, segments, segment, start, salt };
         building.note_kept();
         building.note_forgotten();
         building.append();
@@ -93,8 +104,15 @@ impl Assembly {
             return &[];
         }
         let mut head = Vec::with_capacity(GROUP_BYTES);
-        entry::append_group(&mut head, Group { number, synced, length: length as u32 });
+        debug_assert!(u32::try_from(length).is_ok(), "batches are split before");
+        encode::append_group(&mut head, Group { number, synced, length: length as u32 }, salt);
         self.bytes[..GROUP_BYTES].copy_from_slice(&head);
+        &self.bytes
+    }
+
+    /// The bytes of the last group.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
@@ -108,6 +126,8 @@ struct Building<'a> {
     /// The segment and the offset at which the group will stand.
     segment: SegmentNumber,
     start: u64,
+    /// The salt of the segment.
+    salt: Salt,
 }
 
 impl Building<'_> {
@@ -121,6 +141,7 @@ impl Building<'_> {
                     Call::Move(piece, from) => {
                         if let Some(stored) = self.table.find(piece.record).filter(|it| it.place == *from) {
                             self.segments.release(stored);
+                            self.assembly.moved.push((piece.record, stored));
                             self.keep(at, *piece, Some(from.segment), false);
                         }
                     }
@@ -181,7 +202,9 @@ impl Building<'_> {
     /// Removes a record. Returns what has to be written: the segment that has its message.
     fn forget(&mut self, record: RecordId) -> Option<(SegmentNumber, RecordId)> {
         let Some(stored) = self.table.remove(record) else {
-            self.assembly.early.insert(record, ());
+            if record >= self.assembly.first_record {
+                self.assembly.early.insert(record, ());
+            }
             return None;
         };
         if stored.place.segment != THIS_GROUP {
@@ -211,10 +234,11 @@ impl Building<'_> {
         let table = &*self.table;
         let counts = self.assembly.delivered.drain().filter(|(record, _)| table.find(*record).is_some());
         let mut delivered: Vec<_> = counts.collect();
-        entry::append_delivered(&mut self.assembly.bytes, &mut delivered);
+        let start = self.assembly.bytes.len();
+        encode::append_delivered(&mut self.assembly.bytes, &mut delivered);
+        self.salt.change(&mut self.assembly.bytes[start..]);
         let mut forgotten = std::mem::take(&mut self.assembly.forgotten);
-        entry::append_forgotten(&mut self.assembly.bytes, &mut forgotten);
-        self.note_forgets(&forgotten);
+        self.append_forgotten(&mut forgotten);
         forgotten.clear();
         self.assembly.forgotten = forgotten;
     }
@@ -222,7 +246,9 @@ impl Building<'_> {
     fn append_message(&mut self, at: usize) {
         let Kept { piece, batch, .. } = self.assembly.kept[at];
         let offset = self.start + self.assembly.bytes.len() as u64;
+        let start = self.assembly.bytes.len();
         self.assembly.bytes.extend_from_slice(self.batches[batch].bytes_of(piece));
+        self.salt.change(&mut self.assembly.bytes[start..]);
         // A message of a transaction may be forgotten in the same group.
         if self.table.find(piece.record).is_some() {
             let length = (piece.end - piece.start) as u64;
@@ -241,13 +267,16 @@ impl Building<'_> {
         let start = self.assembly.bytes.len();
         self.assembly.bytes.resize(start + HEAD_BYTES, 0);
         messages.into_iter().for_each(|at| self.append_message(at));
-        entry::append_forgotten(&mut self.assembly.bytes, &mut forgotten);
-        entry::complete_transaction(&mut self.assembly.bytes[start..]);
-        self.note_forgets(&forgotten);
+        self.append_forgotten(&mut forgotten);
+        encode::complete_transaction(&mut self.assembly.bytes[start..], self.salt);
     }
 
-    fn note_forgets(&mut self, forgotten: &[(SegmentNumber, RecordId)]) {
+    fn append_forgotten(&mut self, forgotten: &mut [(SegmentNumber, RecordId)]) {
+        let start = self.assembly.bytes.len();
+        encode::append_forgotten(&mut self.assembly.bytes, forgotten);
+        self.salt.change(&mut self.assembly.bytes[start..]);
         if let Some(segment) = self.segments.find_mut(self.segment) {
+            segment.forgets.add_bytes((self.assembly.bytes.len() - start) as u64);
             for of_one in forgotten.chunk_by(|one, next| one.0 == next.0) {
                 segment.forgets.add(of_one[0].0, of_one.len() as u64);
             }

@@ -9,12 +9,17 @@ use stompica_proto::ProtocolError;
 use stompica_proto::encode::Message as Sent;
 
 use super::batch::{Batch, Call, Commit};
-use super::entry::{Counts, Entry, Found, Message};
-use super::inbox::{Inbox, Loaded};
+use super::entry::{Counts, ENTRY_BYTES_MAX, Entry, Found, Message, Salt};
+use super::inbox::{Inbox, Loaded, Room};
 use crate::door::{HashMap, wall_clock_ms};
 use crate::ids::{NO_RECORD, NOBODY, RecordId};
 use crate::message::OwnedMessage;
 use crate::store::{Position, Store, TransactionId, Unreadable};
+
+/// What a message takes beside its texts and its body at most.
+const MESSAGE_BYTES: usize = 128;
+/// What is left of the longest entry for what a transaction forgets: millions of messages.
+const COMMIT_RESERVE: usize = 256 << 20;
 
 /// The handle of one shard.
 #[derive(Debug)]
@@ -32,6 +37,10 @@ pub struct LogHandle {
     open: HashMap<TransactionId, Batch>,
     entered: Option<TransactionId>,
     last_transaction: TransactionId,
+    /// Messages that were too large for the log since that was asked last.
+    refused: u64,
+    /// The longest message of the log, and all messages of a transaction together; shorter in tests.
+    entry_bytes_max: usize,
     /// Records that were requested and have not been answered.
     requested: HashMap<RecordId, ()>,
     loaded: VecDeque<Loaded>,
@@ -59,11 +68,39 @@ impl LogHandle {
             open: HashMap::default(),
             entered: None,
             last_transaction: 0,
+            refused: 0,
+            entry_bytes_max: ENTRY_BYTES_MAX - COMMIT_RESERVE,
             requested: HashMap::default(),
             loaded: VecDeque::new(),
             now_ms: 0,
             wall_ms: None,
         }
+    }
+
+    /// What may still be told; see [`Inbox::room`].
+    #[must_use]
+    pub fn room(&self) -> Room {
+        self.inbox.room()
+    }
+
+    /// How many messages [`keep`](Store::keep) has refused since this was asked last, because they, or the messages of their
+    /// transaction together, are longer than the log could read again. Such a message has no record: it is not kept. A broker
+    /// whose `max_message_size` and `max_transaction_size` are below 512 MiB never meets this.
+    pub fn take_refused(&mut self) -> u64 {
+        take(&mut self.refused)
+    }
+
+    /// Whether a message is too long to be kept.
+    fn is_too_long(&mut self, queue: &[u8], sent: &Sent<'_>) -> bool {
+        let parts = [queue, sent.destination, sent.id, sent.headers, sent.body];
+        let own: usize = parts.iter().map(|part| part.len()).sum();
+        let before = match self.entered.and_then(|entered| self.open.get(&entered)) {
+            Some(transaction) => transaction.bytes.len(),
+            None => 0,
+        };
+        let is_too_long = before.saturating_add(own).saturating_add(MESSAGE_BYTES) > self.entry_bytes_max;
+        self.refused += u64::from(is_too_long);
+        is_too_long
     }
 
     fn next_record(&mut self) -> RecordId {
@@ -97,7 +134,7 @@ impl LogHandle {
 
 /// The message of an entry. Its place and its expiry are set by the caller.
 pub fn message_of(bytes: &[u8], first_record: RecordId) -> Option<OwnedMessage> {
-    let Found::Entry(Entry::Message(stored), _) = Found::at(bytes) else { return None };
+    let Found::Entry(Entry::Message(stored), _) = Found::at(bytes, Salt::NONE) else { return None };
     let Message { destination, id, headers, body, plain, .. } = stored;
     let sender = if stored.record < first_record { NOBODY } else { stored.sender };
     let mut owned = OwnedMessage::new(&Sent { destination, id, sender, headers, plain, expires_ms: 0, body });
@@ -115,9 +152,12 @@ impl Store for LogHandle {
     }
 
     fn keep(&mut self, queue: &[u8], message: &OwnedMessage) -> RecordId {
+        let sent = message.message();
+        if self.is_too_long(queue, &sent) {
+            return NO_RECORD;
+        }
         let record = self.next_record();
         let expires_ms = self.since_1970(message.expires_ms);
-        let sent = message.message();
         self.current().keep(&Message {
             record,
             place: message.seq,
@@ -220,139 +260,5 @@ impl Store for LogHandle {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use tempfile::TempDir;
-
-    use super::*;
-    use crate::config::Fsync;
-    use crate::door::Directory;
-    use crate::store::file::log::Log;
-    use crate::store::file::writer::Writer;
-
-    /// A log and the handles of two shards; the test takes the turns of the log.
-    struct Fixture {
-        at: TempDir,
-        inbox: Arc<Inbox>,
-        writer: Writer,
-        handles: [LogHandle; 2],
-    }
-
-    impl Fixture {
-        fn new() -> Self {
-            let at = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).expect("a disk with room");
-            let directory = Directory::claim(at.path(), "this test").expect("nobody else uses it");
-            let (log, _) = Log::open(directory, 4096, |_, _| ()).expect("an empty log");
-            let inbox = Inbox::new(2, log.next_record(), Box::new(|_| ()));
-            let handles = [0, 1].map(|shard| LogHandle::new(shard, Arc::clone(&inbox)));
-            Fixture { at, inbox, writer: Writer::new(log, Fsync::Always), handles }
-        }
-
-        /// The turns of both shards end, and the log writes.
-        fn turn(&mut self) {
-            self.handles.iter_mut().for_each(LogHandle::end_turn);
-            let inbox = Arc::clone(&self.inbox);
-            let work = inbox.take(Some(Duration::ZERO));
-            let turn = self.writer.turn(work, &inbox, &mut |request| request.answer(&inbox));
-            turn.expect("a disk that works");
-        }
-
-        /// The bodies of the messages that wait after the process has ended.
-        fn reopen(self) -> Vec<(RecordId, u64)> {
-            let Fixture { at, writer, .. } = self;
-            drop(writer);
-            let directory = Directory::claim(at.path(), "this test").expect("its last user has ended");
-            let (_, recovered) = Log::open(directory, 4096, |_, _| ()).expect("a log");
-            let waiting = recovered.queues.into_values().flatten();
-            waiting.map(|waiting| (waiting.record, waiting.expires_ms)).collect()
-        }
-    }
-
-    fn message(body: &[u8], expires_ms: u64) -> OwnedMessage {
-        let sent = Sent {
-            destination: b"/queue/a",
-            id: b"i",
-            sender: 7,
-            headers: b"x:1\n",
-            plain: true,
-            expires_ms,
-            body,
-        };
-        let mut owned = OwnedMessage::new(&sent);
-        owned.persistent = true;
-        owned
-    }
-
-    #[test]
-    fn a_call_is_safe_once_the_log_has_written_it() {
-        let mut fixture = Fixture::new();
-        let record = fixture.handles[0].keep(b"/queue/a", &message(b"x", 0));
-        let position = fixture.handles[0].position();
-        assert!(position > fixture.handles[0].safe().expect("it has not failed"));
-        fixture.turn();
-        assert_eq!(fixture.handles[0].safe().expect("it has not failed"), position);
-        // Another shard acknowledges it.
-        fixture.handles[1].forget(record);
-        fixture.turn();
-        assert_eq!(fixture.reopen(), []);
-    }
-
-    #[test]
-    fn a_message_is_loaded_as_it_was_kept() {
-        let mut fixture = Fixture::new();
-        let record = fixture.handles[0].keep(b"/queue/a", &message(b"hello", 0));
-        fixture.handles[0].load(record);
-        fixture.turn();
-        let (found, loaded) = fixture.handles[0].loaded().expect("an answer");
-        let loaded = loaded.expect("it can be read");
-        assert_eq!((found, loaded.record, loaded.persistent), (record, record, true));
-        let read = loaded.message();
-        assert_eq!((read.destination, read.id, read.sender), (&b"/queue/a"[..], &b"i"[..], 7));
-        assert_eq!((read.headers, read.body, read.plain), (&b"x:1\n"[..], &b"hello"[..], true));
-        assert!(fixture.handles[0].loaded().is_none());
-    }
-
-    #[test]
-    fn a_request_is_answered_once_even_if_its_message_is_forgotten_meanwhile() {
-        let mut fixture = Fixture::new();
-        let record = fixture.handles[0].keep(b"/queue/a", &message(b"x", 0));
-        fixture.turn();
-        fixture.handles[0].load(record);
-        fixture.handles[0].forget(record);
-        assert!(matches!(fixture.handles[0].loaded(), Some((found, Err(Unreadable))) if found == record));
-        fixture.turn();
-        assert!(fixture.handles[0].loaded().is_none());
-    }
-
-    #[test]
-    fn a_transaction_is_written_when_it_is_complete() {
-        let mut fixture = Fixture::new();
-        let before = fixture.handles[0].keep(b"/queue/a", &message(b"x", 0));
-        fixture.turn();
-        let transaction = fixture.handles[0].begin_transaction();
-        fixture.handles[0].enter(Some(transaction));
-        let inside = fixture.handles[0].keep(b"/queue/a", &message(b"y", 0));
-        fixture.handles[0].forget(before);
-        fixture.handles[0].enter(None);
-        let beside = fixture.handles[0].keep(b"/queue/a", &message(b"z", 0));
-        fixture.turn();
-        assert_eq!(fixture.writer.figures().0.messages, 2, "nothing of it has taken effect");
-        fixture.handles[0].end_transaction(transaction);
-        fixture.turn();
-        let records: Vec<_> = fixture.reopen().into_iter().map(|(record, _)| record).collect();
-        assert_eq!(records, [inside, beside]);
-    }
-
-    #[test]
-    fn expiry_is_kept_as_a_time_that_the_next_process_understands() {
-        let mut fixture = Fixture::new();
-        fixture.handles[0].begin_turn(10_000);
-        let before = wall_clock_ms();
-        fixture.handles[0].keep(b"/queue/a", &message(b"x", 15_000));
-        let after = wall_clock_ms();
-        fixture.turn();
-        let [(_, expires_ms)] = fixture.reopen()[..] else { panic!("one message") };
-        assert!((before + 5_000..=after + 5_000).contains(&expires_ms));
-    }
-}
+#[path = "handle_tests.rs"]
+mod tests;

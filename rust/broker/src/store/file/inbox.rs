@@ -34,6 +34,17 @@ impl Work {
     }
 }
 
+/// What shards may still tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Everything.
+    Free,
+    /// Too much is not written: publishers should pause until their shard is woken and it is free again.
+    Behind,
+    /// The disk is full: new messages have to be refused. Everything else may be told, and what was told is not lost.
+    Full,
+}
+
 /// A message that was read: the bytes of its entry.
 pub type Loaded = (RecordId, Result<Vec<u8>, Unreadable>);
 
@@ -54,6 +65,10 @@ pub struct Inbox {
     failure: Mutex<Option<ProtocolError>>,
     has_failed: AtomicU64,
     is_full: AtomicU64,
+    /// The bytes that were posted and are not written.
+    unwritten: AtomicU64,
+    /// More unwritten bytes than this are too many.
+    unwritten_max: AtomicU64,
     next_record: AtomicU64,
     first_record: RecordId,
     /// Wakes a shard.
@@ -83,6 +98,8 @@ impl Inbox {
             failure: Mutex::default(),
             has_failed: AtomicU64::new(0),
             is_full: AtomicU64::new(0),
+            unwritten: AtomicU64::new(0),
+            unwritten_max: AtomicU64::new(u64::MAX),
             next_record: AtomicU64::new(first_record),
             wake,
         })
@@ -118,6 +135,7 @@ impl Inbox {
         let mut work = lock(&self.work);
         let was_empty = work.is_empty();
         if !batch.is_empty() {
+            self.unwritten.fetch_add(batch.bytes.len() as u64, Ordering::Relaxed);
             work.batches.push((shard, batch, position));
         }
         work.loads.extend(loads.drain(..).map(|record| (shard, record)));
@@ -177,9 +195,40 @@ impl Inbox {
         (0..self.outlets.len()).for_each(|shard| (self.wake)(shard));
     }
 
-    /// Tells whether there is room for more messages.
+    /// What shards may still tell. It costs three reads of memory, and may be asked for every message. All shards are woken
+    /// when it becomes [`Room::Free`].
+    #[must_use]
+    pub fn room(&self) -> Room {
+        if self.is_full.load(Ordering::Relaxed) != 0 {
+            Room::Full
+        } else if self.unwritten.load(Ordering::Relaxed) > self.unwritten_max.load(Ordering::Relaxed) {
+            Room::Behind
+        } else {
+            Room::Free
+        }
+    }
+
+    /// Tells whether the disk is full.
     pub fn set_full(&self, is_full: bool) {
-        self.is_full.store(u64::from(is_full), Ordering::Relaxed);
+        self.change_room(|| self.is_full.store(u64::from(is_full), Ordering::Relaxed));
+    }
+
+    /// Tells that so many of the posted bytes are written.
+    pub fn set_written(&self, bytes: u64) {
+        self.change_room(|| _ = self.unwritten.fetch_sub(bytes, Ordering::Relaxed));
+    }
+
+    /// Sets how many posted bytes may be unwritten before publishers should pause.
+    pub fn set_unwritten_max(&self, bytes: u64) {
+        self.change_room(|| self.unwritten_max.store(bytes, Ordering::Relaxed));
+    }
+
+    fn change_room(&self, change: impl FnOnce()) {
+        let before = self.room();
+        change();
+        if before != Room::Free && self.room() == Room::Free {
+            (0..self.outlets.len()).for_each(|shard| (self.wake)(shard));
+        }
     }
 
     /// Gives a shard a message that it wants.

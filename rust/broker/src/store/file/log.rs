@@ -3,13 +3,14 @@
 use std::io;
 
 use super::batch::Batch;
-use super::entry::SegmentNumber;
+use super::encode;
+use super::entry::{GROUP_BYTES, Group, SegmentNumber};
 use super::group::{Assembly, bytes_max};
+use super::medium::{Medium, is_no_room};
 use super::recovery::{self, OpenError, Opened, Recovered};
-use super::segment::Header;
-use super::segments::Segments;
+use super::segment::SegmentFile;
+use super::segments::{Purpose, Segments};
 use super::table::{Stored, Table};
-use crate::door::{Directory, DiskFile};
 use crate::ids::RecordId;
 
 /// Figures of the log.
@@ -21,8 +22,10 @@ pub struct Figures {
     pub syncs: u64,
     /// Bytes that were written.
     pub written_bytes: u64,
-    /// The bytes of all files.
+    /// The bytes of all files but the reserve.
     pub disk_bytes: u64,
+    /// The bytes of the reserve.
+    pub reserve_bytes: u64,
     /// The bytes of entries that are needed.
     pub needed_bytes: u64,
     /// Messages that are needed.
@@ -35,11 +38,25 @@ pub struct Figures {
 #[derive(Debug)]
 pub enum Lookup {
     /// In this file, at this place.
-    At(DiskFile, Stored),
+    At(SegmentFile, Stored),
     /// In a segment that could not be read.
     Lost,
     /// It has not been written, or is no longer needed.
     Unknown,
+}
+
+/// What has become of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// There was nothing to write.
+    Nothing,
+    /// It is written.
+    Done,
+    /// There is no room for it. Nothing has changed.
+    NoRoom,
+    /// The log has taken it, but the disk was full before all of it was written. Nothing else can be written until
+    /// [`Log::finish`] has done that.
+    Stuck,
 }
 
 /// A log that is open.
@@ -48,6 +65,10 @@ pub struct Log {
     pub(super) segments: Segments,
     pub(super) table: Table,
     assembly: Assembly,
+    /// Whether the last group that was put together is not written.
+    is_stuck: bool,
+    /// Whether the disk has failed.
+    has_failed: bool,
     /// The number of the next group.
     next_group: u64,
     /// The number of the last group that is safe.
@@ -60,22 +81,39 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the log in a directory; see [`recovery`].
+    /// Opens the log in a directory, with the smallest reserve; see [`recovery`].
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open(
-        directory: Directory,
+        directory: impl Medium + 'static,
         segment_bytes: u64,
         progress: impl FnMut(u64, u64),
     ) -> Result<(Self, Recovered), OpenError> {
-        let Opened { segments, table, next_record, next_group, recovered } =
-            recovery::open(directory, segment_bytes, progress)?;
+        Self::open_with_reserve(directory, segment_bytes, 0, progress)
+    }
+
+    /// As [`open`](Log::open). So many bytes are kept free for what makes room on a full disk, rounded to whole segments: two
+    /// at least.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_with_reserve(
+        directory: impl Medium + 'static,
+        segment_bytes: u64,
+        reserve_bytes: u64,
+        progress: impl FnMut(u64, u64),
+    ) -> Result<(Self, Recovered), OpenError> {
+        let Opened { mut segments, table, next_record, next_group, recovered } =
+            recovery::open(Box::new(directory), segment_bytes, progress)?;
+        segments.set_reserve(reserve_bytes);
         let log = Log {
             last_recovered: segments.current().map_or(0, |segment| segment.number),
             segments,
             table,
-            assembly: Assembly::default(),
+            assembly: Assembly::new(next_record),
+            is_stuck: false,
+            has_failed: false,
             next_group,
             synced: next_group - 1,
             next_record,
@@ -90,41 +128,92 @@ impl Log {
         self.next_record
     }
 
-    /// Writes what was told as one group; `next_record`: all records given out are smaller. Returns whether anything was
-    /// written. It is safe only after [`sync`](Log::sync).
+    /// Writes what was told as one group; `next_record`: all records given out are smaller. It is safe only after
+    /// [`sync`](Log::sync).
     ///
     /// # Errors
-    /// The disk fails, or is so full that not even the spare segment is there. The log cannot be used any more.
-    pub fn write(&mut self, batches: &[Batch], next_record: RecordId) -> io::Result<bool> {
+    /// The disk fails otherwise than by being full. The log cannot be used any more.
+    pub fn write(
+        &mut self,
+        batches: &[Batch],
+        next_record: RecordId,
+        purpose: Purpose,
+    ) -> io::Result<Written> {
         self.next_record = self.next_record.max(next_record);
-        if batches.iter().all(Batch::is_empty) {
-            return Ok(false);
+        if self.is_stuck {
+            return Ok(Written::NoRoom);
         }
-        self.make_room(bytes_max(batches))?;
+        if batches.iter().all(Batch::is_empty) {
+            return Ok(Written::Nothing);
+        }
+        if !self.make_room(bytes_max(batches), purpose)? {
+            return Ok(Written::NoRoom);
+        }
         let (number, synced) = (self.next_group, self.synced);
         let bytes = self.assembly.assemble(number, synced, batches, &mut self.table, &mut self.segments);
         if bytes.is_empty() {
-            return Ok(false);
+            return Ok(Written::Nothing);
         }
-        let Some(current) = self.segments.current_mut() else { return Ok(false) };
-        current.file.write_at(bytes, current.end)?;
-        current.end += bytes.len() as u64;
-        self.next_group += 1;
-        self.figures.groups += 1;
-        self.figures.written_bytes += bytes.len() as u64;
+        self.is_stuck = true;
+        match self.finish()? {
+            true => Ok(Written::Done),
+            false => Ok(Written::Stuck),
+        }
+    }
+
+    /// Writes the group that the log has taken: the same bytes at the same place. Returns whether it is written.
+    ///
+    /// # Errors
+    /// As for [`write`](Log::write).
+    pub fn finish(&mut self) -> io::Result<bool> {
+        let bytes = self.assembly.bytes();
+        if let Some(current) = self.segments.current_mut().filter(|_| self.is_stuck) {
+            match current.file.file.write_at(bytes, current.end) {
+                Err(error) if is_no_room(&error) => return Ok(false),
+                Err(error) => return Err(self.fail(error)),
+                Ok(()) => {}
+            }
+            current.end += bytes.len() as u64;
+            self.next_group = self.next_group.saturating_add(1);
+            self.figures.groups += 1;
+            self.figures.written_bytes += bytes.len() as u64;
+            self.is_stuck = false;
+        }
         Ok(true)
     }
 
-    fn make_room(&mut self, bytes: u64) -> io::Result<()> {
-        let has_room = self.segments.current().is_some_and(|current| {
-            current.number > self.last_recovered && current.end + bytes <= current.room
-        });
-        if has_room {
-            return Ok(());
+    /// The disk has failed: what was moved and may not be there is read from its old place.
+    fn fail(&mut self, error: io::Error) -> io::Error {
+        self.has_failed = true;
+        for (record, stored) in self.assembly.moved.drain(..).rev() {
+            if self.table.find(record).is_some() {
+                self.table.set(record, stored.place, stored.length);
+            }
         }
-        self.sync()?; // a segment begins when all before it is safe
-        let header = Header { number: 0, record: self.next_record, group: self.next_group };
-        self.segments.begin(bytes, header)
+        error
+    }
+
+    fn make_room(&mut self, bytes: u64, purpose: Purpose) -> io::Result<bool> {
+        let fits = |log: &Self| {
+            let current = log.segments.current().filter(|current| current.number > log.last_recovered);
+            let free = current.map_or(0, |current| current.room.saturating_sub(current.end));
+            (free >= bytes, log.segments.may_take(bytes, free, purpose))
+        };
+        if !fits(self).1 {
+            self.segments.reserve_again().map_err(|error| self.fail(error))?;
+        }
+        match fits(self) {
+            (_, false) => Ok(false),
+            (true, true) => Ok(true),
+            (false, true) => {
+                self.sync()?; // a segment begins when all before it is safe
+                match self.segments.begin(bytes, self.next_record, self.next_group) {
+                    Err(error) if is_no_room(&error) => Ok(false),
+                    Err(error) => Err(self.fail(error)),
+                    Ok(()) => Ok(true),
+                }
+            }
+        }
     }
 
     /// Makes everything that was written safe.
@@ -136,11 +225,26 @@ impl Log {
         if self.synced < last
             && let Some(current) = self.segments.current()
         {
-            current.file.sync_data()?;
+            current.file.file.sync_data().map_err(|error| self.fail(error))?;
             self.figures.syncs += 1;
             self.synced = last;
         }
+        if !self.is_stuck {
+            self.assembly.moved.clear();
+        }
         Ok(())
+    }
+
+    /// Whether the disk has failed. Messages can still be read.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// Whether a group waits for [`finish`](Log::finish).
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        self.is_stuck
     }
 
     /// Whether something was written that is not safe.
@@ -149,15 +253,24 @@ impl Log {
         self.synced + 1 < self.next_group
     }
 
-    /// Reserves the next segment, so that a full disk is noticed early. Returns whether there is room.
+    /// Reserves room ahead, so that a full disk is noticed early. Returns whether there is room for messages.
     ///
     /// # Errors
     /// The disk fails otherwise than by being full.
     pub fn reserve(&mut self) -> io::Result<bool> {
-        match self.segments.reserve() {
-            Err(error) if is_full(&error) => Ok(false),
-            other => other.map(|()| true),
-        }
+        self.segments.reserve().map_err(|error| self.fail(error))
+    }
+
+    /// Whether there is no room for messages.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.segments.is_full()
+    }
+
+    /// Whether a record that is unknown will never come: it was given out before the log was opened.
+    #[must_use]
+    pub fn is_old(&self, record: RecordId) -> bool {
+        record < self.assembly.first_record
     }
 
     /// Where a message is.
@@ -165,6 +278,7 @@ impl Log {
     pub fn find(&self, record: RecordId) -> Lookup {
         let Some(stored) = self.table.find(record) else { return Lookup::Unknown };
         match self.segments.find(stored.place.segment) {
+            Some(segment) if stored.place.offset >= segment.end => Lookup::Unknown, // its group is not written
             Some(segment) => Lookup::At(segment.file.clone(), stored),
             None => Lookup::Lost,
         }
@@ -181,6 +295,7 @@ impl Log {
     pub fn figures(&self) -> Figures {
         Figures {
             disk_bytes: self.segments.disk_bytes(),
+            reserve_bytes: self.segments.reserve_bytes(),
             needed_bytes: self.segments.needed_bytes(),
             messages: self.table.len() as u64,
             segments: self.segments.iter().count() as u64,
@@ -193,16 +308,27 @@ impl Log {
     /// # Errors
     /// The disk fails.
     pub fn close(&mut self) -> io::Result<()> {
+        if !self.finish()? {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.sync()?;
+        // An empty group says so: without it, damage of the last group would look like what a crash has left.
+        let group = Group { number: self.next_group, synced: self.synced, length: 0 };
+        if let Some(current) = self.segments.current_mut()
+            && current.number > self.last_recovered
+            && current.room.saturating_sub(current.end) >= GROUP_BYTES as u64
+        {
+            let mut bytes = Vec::new();
+            encode::append_group(&mut bytes, group, current.file.salt);
+            if current.file.file.write_at(&bytes, current.end).is_ok() {
+                current.end += bytes.len() as u64;
+                self.next_group = self.next_group.saturating_add(1);
+            }
+        }
         self.sync()?;
         self.segments.close();
         Ok(())
     }
-}
-
-/// Whether an error says that there is no room.
-#[must_use]
-pub fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::door::Directory;
 use crate::store::file::batch::{Call, Commit};
 use crate::store::file::compaction::{self, Replacing};
 use crate::store::file::entry::{Counts, Message};
-use crate::store::file::recovery::Damage;
 use crate::store::file::segment::HEADER_BYTES;
 
 /// A directory in memory where there is such a file system: these tests sync thousands of times.
@@ -61,10 +61,15 @@ fn commit(kept: &[RecordId], forgotten: &[RecordId]) -> Batch {
     })
 }
 
+/// Writes a group.
+fn put(log: &mut Log, batches: &[Batch], next_record: RecordId) -> Written {
+    log.write(batches, next_record, Purpose::Messages).expect("a disk that works")
+}
+
 /// Writes each group, and makes it safe.
 fn write(log: &mut Log, groups: &[&[Batch]]) {
     for group in groups {
-        log.write(group, 10_000).expect("a disk with room");
+        put(log, group, 10_000);
         log.sync().expect("a disk that works");
     }
 }
@@ -110,7 +115,7 @@ fn messages_are_there_again_in_the_order_of_their_places() {
 fn a_message_that_is_kept_and_forgotten_in_one_group_is_not_written() {
     let at = directory();
     let (mut log, _) = open(at.path());
-    assert!(!log.write(&[forget([1]), keep([1])], 2).expect("a disk with room"));
+    assert_eq!(put(&mut log, &[forget([1]), keep([1])], 2), Written::Nothing);
     assert_eq!(log.figures().written_bytes, 0);
     write(&mut log, &[&[keep([2]), forget([2]), keep([3])]]);
     drop(log);
@@ -166,7 +171,7 @@ fn records_are_never_given_out_twice() {
     let at = directory();
     let (mut log, _) = open(at.path());
     assert_eq!(log.next_record(), 1);
-    log.write(&[keep([1])], 5000).expect("a disk with room");
+    put(&mut log, &[keep([1])], 5000);
     drop(log);
     assert!(open(at.path()).0.next_record() >= 2);
     let (mut log, _) = open(at.path());
@@ -213,43 +218,12 @@ fn a_log_that_is_cut_off_at_any_byte_has_whole_transactions_and_all_groups_befor
 }
 
 #[test]
-fn damage_of_what_was_safe_is_set_aside_and_the_rest_is_served() {
-    let at = directory();
-    let (mut log, _) = open(at.path());
-    let groups: Vec<Vec<Batch>> = (1..=6).map(|record| vec![keep([record])]).collect();
-    let mut ends = vec![HEADER_BYTES];
-    for group in &groups {
-        write(&mut log, &[group]);
-        ends.push(log.segments.current().expect("it was written to").end);
-    }
-    drop(log);
-    let whole = fs::read(only_file(at.path())).expect("a segment");
-    for byte in ends[0]..ends[4] {
-        let at = directory();
-        let mut changed = whole.clone();
-        changed[byte as usize] ^= 0x40;
-        fs::write(only_file(at.path()), &changed).expect("a disk with room");
-        let (log, recovered) = open(at.path());
-        let damaged = ends.iter().rposition(|end| *end <= byte).expect("it is behind the header");
-        let lost = set([damaged as u64 + 1]);
-        // The beginning of a group can be damaged without any message.
-        assert!(records(&recovered).is_superset(&(&set(1..=6) - &lost)), "byte {byte}");
-        let [Damage { segment: 1, from, to, copy: Some(copy) }] = &recovered.damages[..] else {
-            panic!("byte {byte}: {:?}", recovered.damages)
-        };
-        assert!((*from..*to).contains(&byte) && *from >= ends[damaged] && *to <= ends[damaged + 1]);
-        assert_eq!(fs::read(at.path().join(copy)).expect("a copy"), changed[*from as usize..*to as usize]);
-        assert!(log.segments.iter().all(|segment| segment.is_damaged));
-    }
-}
-
-#[test]
 fn damage_of_what_was_never_safe_ends_the_log() {
     let at = directory();
     let (mut log, _) = open(at.path());
     write(&mut log, &[&[keep([1])]]);
     for record in 2..=4 {
-        log.write(&[keep([record])], 10).expect("a disk with room");
+        put(&mut log, &[keep([record])], 10);
     }
     let Lookup::At(_, stored) = log.find(2) else { panic!("it was written") };
     let damaged = stored.place.offset + 20;
@@ -281,8 +255,8 @@ fn a_newer_version_is_refused_by_name_and_not_touched() {
     let path = only_file(at.path());
     let mut bytes = fs::read(&path).expect("a segment");
     bytes[8] = 2;
-    let checksum = crc32c::crc32c(&bytes[..32]).to_le_bytes();
-    bytes[32..36].copy_from_slice(&checksum);
+    let checksum = crc32c::crc32c(&bytes[..40]).to_le_bytes();
+    bytes[40..44].copy_from_slice(&checksum);
     fs::write(&path, &bytes).expect("a disk with room");
     let error = open_at(at.path()).expect_err("it is newer").to_string();
     assert_eq!(error, "'0000000001.log' has version 2 of the format, and this stompica knows version 1");
@@ -301,3 +275,5 @@ fn a_directory_is_used_once_at_a_time() {
 
 #[path = "log_compaction_tests.rs"]
 mod compaction_tests;
+#[path = "log_damage_tests.rs"]
+mod damage_tests;

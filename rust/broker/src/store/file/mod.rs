@@ -9,20 +9,34 @@
 //! become entries of a few bytes. A segment of which little is needed is written again at the end of the log and removed.
 //! [`recovery`] reads everything again.
 //!
+//! When the disk is full, what cannot be written waits in memory, in order; what makes room is written into a reserve
+//! ([`segments`]). Shards learn that from the [`inbox`]. When the disk fails, nothing is written any more, and what is there
+//! can still be read.
+//!
 //! Nothing on disk names a shard: the homes of queues are computed anew at each start.
 
 pub mod batch;
 pub mod compaction;
+pub mod damage;
+mod encode;
 pub mod entry;
 pub mod group;
 pub mod handle;
 pub mod inbox;
 pub mod log;
+pub mod medium;
 pub mod reader;
 pub mod recovery;
+mod requests;
 mod scan;
 pub mod segment;
 pub mod segments;
 pub mod table;
 pub mod varint;
+mod waiting;
 pub mod writer;
+
+#[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
+mod medium_double;

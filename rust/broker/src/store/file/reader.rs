@@ -4,8 +4,8 @@ use std::io;
 
 use super::entry::{ENTRY_BYTES_MAX, Entry, Found};
 use super::inbox::Inbox;
+use super::segment::SegmentFile;
 use super::table::Stored;
-use crate::door::DiskFile;
 use crate::ids::RecordId;
 use crate::store::Unreadable;
 
@@ -16,14 +16,14 @@ pub struct Request {
     pub shard: usize,
     /// Its record.
     pub record: RecordId,
-    /// The file of its segment: open even if the segment is removed meanwhile.
-    pub file: DiskFile,
+    /// The file of its segment: open even if the segment is removed meanwhile, and closed with the last such request.
+    pub file: SegmentFile,
     /// Its place in it.
     pub stored: Stored,
 }
 
 impl Request {
-    /// Reads the entry of the message.
+    /// Reads the entry of the message, and takes the salt from it.
     ///
     /// # Errors
     /// The disk fails, or the entry is damaged or that of another record.
@@ -31,19 +31,22 @@ impl Request {
         let offset = self.stored.place.offset;
         // The length that is known may be too small by an eighth.
         let mut bytes = vec![0; (self.stored.length + self.stored.length / 7 + 8) as usize];
-        let mut count = self.file.read_at(&mut bytes, offset)?;
+        let SegmentFile { file, salt } = &self.file;
+        let mut count = file.read_at(&mut bytes, offset)?;
         let damaged = || io::Error::from(io::ErrorKind::InvalidData);
-        let length = bytes.first_chunk::<4>().map(|length| u32::from_le_bytes(*length) as usize + 8);
-        let length = length.filter(|length| *length <= ENTRY_BYTES_MAX).ok_or_else(damaged)?;
+        let length = bytes.first_chunk::<4>().map(|length| u32::from_le_bytes(*length) as usize);
+        let length = length.filter(|length| *length <= ENTRY_BYTES_MAX).ok_or_else(damaged)? + 8;
         if length > bytes.len() {
             bytes.resize(length, 0);
-            count = self.file.read_at(&mut bytes, offset)?;
+            count = file.read_at(&mut bytes, offset)?;
         }
         bytes.truncate(count.min(length));
-        match Found::at(&bytes) {
-            Found::Entry(Entry::Message(message), _) if message.record == self.record => Ok(bytes),
-            _ => Err(damaged()),
+        match Found::at(&bytes, *salt) {
+            Found::Entry(Entry::Message(message), _) if message.record == self.record => {}
+            _ => return Err(damaged()),
         }
+        salt.change(&mut bytes);
+        Ok(bytes)
     }
 
     /// Reads the message, and gives it to the shard that wants it.

@@ -1,19 +1,23 @@
 //! Reads a log again after the process has ended, in whatever way.
 //!
 //! Segments are read in their order. An entry that is damaged has one of two causes. If a later group says that it was synced,
-//! the disk has failed: the damaged part is copied to a file of its own and passed over, the rest is served, and the report
-//! names it. If no group says so, a crash has left it: it and everything behind it was never confirmed to anybody, and the log
-//! ends before it.
+//! the disk has failed: the damaged part is copied to a file of its own and passed over, the rest is served, also the other
+//! entries of its group, and the report names it. If no group says so, a crash has left it: it and everything behind it was
+//! never confirmed to anybody, and the log ends before it.
+//!
+//! Nothing here needs room on a disk that is full: what cannot be copied is kept by another name when its segment goes.
 
 use std::collections::BTreeMap;
 use std::io;
 
-use super::entry::{Counts, Entry, Found, GROUP_MARK, Group, HEAD_BYTES, SegmentNumber};
+use super::damage::{Damage, synced_behind};
+use super::entry::{Counts, GROUP_BYTES, SegmentNumber};
+use super::medium::{Medium, SharedFile, read_readable};
 use super::scan::Scan;
 use super::segment::{self, BadHeader, HEADER_BYTES, Header};
 use super::segments::Segments;
-use super::table::Table;
-use crate::door::{Directory, DiskFile, HashMap};
+use super::table::{OFFSET_MAX, Table};
+use crate::door::HashMap;
 use crate::ids::RecordId;
 
 /// Why a directory cannot be opened as a store. Nothing in it was changed.
@@ -56,19 +60,6 @@ pub struct Waiting {
     pub bytes: u32,
 }
 
-/// A part of a segment that the disk has lost.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
-    /// The segment.
-    pub segment: SegmentNumber,
-    /// Its first byte.
-    pub from: u64,
-    /// The byte behind it.
-    pub to: u64,
-    /// The file to which it was copied; `None`: that failed, too.
-    pub copy: Option<String>,
-}
-
 /// What a log has.
 #[derive(Debug, Default)]
 pub struct Recovered {
@@ -102,11 +93,11 @@ pub struct Opened {
 /// # Errors
 /// See [`OpenError`].
 pub fn open(
-    directory: Directory,
+    medium: Box<dyn Medium>,
     segment_bytes: u64,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Opened, OpenError> {
-    let found = find(&directory)?;
+    let found = find(&*medium)?;
     let total = found.iter().map(|found| found.length).sum();
     let mut scan = Scan::default();
     let (mut done, mut contents) = (0, Vec::new());
@@ -114,7 +105,7 @@ pub fn open(
     while let Some(next) = found.next() {
         let length = next.length;
         read_whole(&next, &mut contents)?;
-        let goes_on = scan.read(&directory, next, &contents, found.as_slice())?;
+        let goes_on = scan.read(&*medium, next, &contents, found.as_slice())?;
         done += length;
         progress(done, total);
         if !goes_on {
@@ -123,9 +114,9 @@ pub fn open(
     }
     // Only now that everything could be read is anything changed.
     for unused in scan.unused.drain(..).chain(found.map(|found| segment::name(found.number))) {
-        directory.remove(&unused).map_err(|error| OpenError::Io { file: unused, error })?;
+        medium.remove(&unused).map_err(|error| OpenError::Io { file: unused, error })?;
     }
-    scan.end(directory, segment_bytes)
+    scan.end(medium, segment_bytes)
 }
 
 /// A segment's file that was found.
@@ -134,71 +125,60 @@ pub(super) struct FoundFile {
     /// Its number.
     pub number: SegmentNumber,
     /// The file.
-    pub file: DiskFile,
+    pub file: SharedFile,
     /// Its length.
     pub length: u64,
     /// Its header.
     pub header: Result<Header, BadHeader>,
+    /// Whether nothing shows that it is a segment.
+    pub is_foreign: bool,
 }
 
-fn find(directory: &Directory) -> Result<Vec<FoundFile>, OpenError> {
+fn find(medium: &dyn Medium) -> Result<Vec<FoundFile>, OpenError> {
     let io_error = |file: &str| {
         let file = file.to_owned();
         |error| OpenError::Io { file, error }
     };
-    let names = directory.list().map_err(io_error(&directory.path().display().to_string()))?;
+    let names = medium.list().map_err(io_error(&medium.name()))?;
     let mut numbers: Vec<SegmentNumber> = names.iter().filter_map(|name| segment::number_of(name)).collect();
     numbers.sort_unstable();
     let mut all = Vec::new();
     for number in numbers {
         let name = segment::name(number);
-        let file = directory.open(&name).map_err(io_error(&name))?;
+        let file = medium.open(&name).map_err(io_error(&name))?;
         let length = file.length().map_err(io_error(&name))?;
-        let mut head = [0; HEADER_BYTES as usize];
-        let count = file.read_at(&mut head, 0).map_err(io_error(&name))?;
+        let mut head = [0; HEADER_BYTES as usize + GROUP_BYTES];
+        let count = read_readable(&*file, &mut head, 0);
         let header = match Header::read(&head[..count]) {
             Err(BadHeader::Version(version)) => return Err(OpenError::Version { file: name, version }),
             Ok(header) if header.number != number => Err(BadHeader::Damaged),
             other => other,
         };
-        all.push(FoundFile { number, file, length, header });
+        let is_foreign =
+            header == Err(BadHeader::Damaged) && segment::salt_of(header, &head[..count]).is_none();
+        all.push(FoundFile { number, file, length, header, is_foreign });
     }
     // A directory of something else is not touched.
     match all.first() {
-        Some(first) if all.iter().all(|found| found.header == Err(BadHeader::Damaged)) => {
+        Some(first) if all.iter().all(|found| found.is_foreign) => {
             Err(OpenError::Foreign(segment::name(first.number)))
         }
         _ => Ok(all),
     }
 }
 
+/// Reads a whole segment; what the disk does not give is zeros.
 fn read_whole(found: &FoundFile, contents: &mut Vec<u8>) -> Result<(), OpenError> {
-    contents.resize(usize::try_from(found.length).unwrap_or(usize::MAX), 0);
-    let count = found.file.read_at(contents, 0);
-    let count = count.map_err(|error| OpenError::Io { file: segment::name(found.number), error })?;
+    contents.clear();
+    let length = usize::try_from(found.length.min(OFFSET_MAX)).unwrap_or(usize::MAX);
+    contents.try_reserve_exact(length).map_err(|_| OpenError::Io {
+        file: segment::name(found.number),
+        error: io::ErrorKind::OutOfMemory.into(),
+    })?;
+    contents.resize(length, 0);
+    let count = read_readable(&*found.file, contents, 0);
     contents.truncate(count);
     Ok(())
-}
-
-/// The next valid beginning of a group at or behind an offset.
-pub(super) fn next_group(bytes: &[u8], from: usize) -> Option<(usize, Group)> {
-    let marks = memchr::memmem::find_iter(bytes.get(from..)?, &GROUP_MARK);
-    let starts =
-        marks.filter_map(|mark| (from + mark).checked_sub(HEAD_BYTES)).filter(|start| *start >= from);
-    starts.into_iter().find_map(|start| match Found::at(&bytes[start..]) {
-        Found::Entry(Entry::Group(group), _) => Some((start, group)),
-        _ => None,
-    })
-}
-
-/// The last group that any group behind an offset calls synced; 0: none does.
-pub(super) fn synced_behind(bytes: &[u8], mut from: usize) -> u64 {
-    let mut synced = 0;
-    while let Some((start, group)) = next_group(bytes, from) {
-        synced = synced.max(group.synced);
-        from = start + 1;
-    }
-    synced
 }
 
 /// The last group that was synced as far as these segments know.
@@ -209,7 +189,9 @@ pub(super) fn synced_before(later: &[FoundFile]) -> Result<u64, OpenError> {
             synced = synced.max(header.group.saturating_sub(1)); // a segment begins when all before it is synced
         }
         read_whole(found, &mut contents)?;
-        synced = synced.max(synced_behind(&contents, 0));
+        if let Some(salt) = segment::salt_of(found.header, &contents) {
+            synced = synced.max(synced_behind(&contents, 0, salt));
+        }
     }
     Ok(synced)
 }

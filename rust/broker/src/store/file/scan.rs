@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::entry::{Counts, Entry, Found, Group, HEAD_BYTES, Message, SegmentNumber};
-use super::recovery::{
-    Damage, FoundFile, OpenError, Opened, Recovered, Waiting, next_group, synced_before, synced_behind,
-};
-use super::segment::{self, HEADER_BYTES, Segment};
+use super::damage::{Broken, Damage, resume, synced_behind};
+use super::encode;
+use super::entry::{Counts, Entry, Found, GROUP_BYTES, Group, HEAD_BYTES, Message, Salt, SegmentNumber};
+use super::medium::Medium;
+use super::recovery::{FoundFile, OpenError, Opened, Recovered, Waiting, synced_before};
+use super::segment::{self, HEADER_BYTES, Segment, SegmentFile};
 use super::segments::Segments;
 use super::table::{Place, Table, rounded};
-use crate::door::{Directory, HashMap};
+use crate::door::HashMap;
 use crate::ids::RecordId;
 
 /// What was read so far.
@@ -22,6 +23,10 @@ pub(super) struct Scan {
     recovered: Recovered,
     /// The number of the last group.
     group: u64,
+    /// The last group that was synced as far as the whole log knows, once that was needed.
+    synced: Option<u64>,
+    /// Whether the log was cut off where a group stood that says so.
+    is_cut: bool,
     next_record: RecordId,
     /// Records that a transaction forgets which stands before the one that keeps them, in the same group.
     early: HashMap<RecordId, ()>,
@@ -33,23 +38,44 @@ impl Scan {
     /// Reads a segment; `later` are those behind it. Returns false if the log ends in it.
     pub(super) fn read(
         &mut self,
-        directory: &Directory,
+        medium: &dyn Medium,
         found: FoundFile,
         bytes: &[u8],
         later: &[FoundFile],
     ) -> Result<bool, OpenError> {
         let FoundFile { number, file, header, .. } = found;
-        if header.is_err()
-            && next_group(bytes, 0).is_none()
-            && later.iter().all(|found| found.header.is_err())
-        {
-            // Its header was never synced, so there are no entries: it was to be the next segment.
-            self.unused.push(segment::name(number));
+        let salt = segment::salt_of(header, bytes);
+        if header.is_err() && bytes.iter().skip(HEADER_BYTES as usize).all(|byte| *byte == 0) {
+            self.unused.push(segment::name(number)); // it was never written to
             return Ok(true);
         }
         self.next_record = self.next_record.max(header.map_or(0, |header| header.record));
-        let mut at = if header.is_ok() { HEADER_BYTES as usize } else { 0 };
+        self.note_missing_groups(number, header.map_or(0, |header| header.group));
+        // Segments with earlier groups may be gone.
+        self.group = self.group.max(header.map_or(0, |header| header.group.saturating_sub(1)));
+        let file = SegmentFile { file, salt: salt.unwrap_or(Salt::NONE) };
         self.segments.insert(number, Segment::new(number, file, bytes.len() as u64));
+        let Some(salt) = salt else {
+            self.set_aside(medium, number, 0, bytes, Broken::Unknown);
+            self.end_segment(number, bytes.len());
+            return Ok(true);
+        };
+        if header.is_err() {
+            let header = &bytes[..HEADER_BYTES as usize];
+            self.set_aside(medium, number, 0, header, Broken::GroupHead);
+        }
+        self.read_groups(medium, number, salt, bytes, later)
+    }
+
+    fn read_groups(
+        &mut self,
+        medium: &dyn Medium,
+        number: SegmentNumber,
+        salt: Salt,
+        bytes: &[u8],
+        later: &[FoundFile],
+    ) -> Result<bool, OpenError> {
+        let mut at = HEADER_BYTES as usize;
         // The current group, and its entries so far: they count only once all of them are there.
         let (mut group, mut group_end, mut start) = (None::<Group>, at, at);
         let mut entries = Vec::new();
@@ -60,12 +86,12 @@ impl Scan {
                 (start, group_end) = (at, at);
             }
             let rest = bytes.get(at..).unwrap_or_default();
-            match Found::at(rest) {
+            match Found::at(rest, salt) {
                 Found::Entry(Entry::Group(begun), length) => {
                     self.take_all(number, &mut entries); // behind damage, one begins before the other has ended
                     (group, start) = (Some(begun), at);
                     at += length;
-                    group_end = at + begun.length as usize;
+                    group_end = at.saturating_add(begun.length as usize);
                 }
                 Found::Entry(entry, length) => {
                     entries.push((at, entry, length));
@@ -76,17 +102,44 @@ impl Scan {
                     return Ok(true);
                 }
                 Found::End | Found::Damaged => {
-                    let damaged = group.map_or(self.group + 1, |group| group.number);
-                    if synced_behind(bytes, at).max(synced_before(later)?) < damaged {
+                    let damaged = group.map_or(self.group.saturating_add(1), |group| group.number);
+                    if self.last_synced(bytes, salt, later)? < damaged {
                         self.recovered.torn_bytes += (bytes.len() - start) as u64;
                         self.end_segment(number, start);
+                        self.is_cut = bytes.len() - start >= GROUP_BYTES;
                         return Ok(false);
                     }
-                    let next = next_group(bytes, at).map_or(bytes.len(), |(start, _)| start);
-                    self.set_aside(directory, number, at, &bytes[at..next]);
-                    (at, group_end) = (next, next);
+                    let (next, broken) = resume(bytes, at, group.map(|_| group_end), salt);
+                    self.set_aside(medium, number, at, bytes.get(at..next).unwrap_or_default(), broken);
+                    at = next;
+                    if at >= bytes.len() {
+                        group_end = at; // whatever is missing at the end of the file is part of this damage
+                    }
                 }
             }
+        }
+    }
+
+    /// The last group that was synced as far as the whole log knows: any group that says so proves it.
+    fn last_synced(&mut self, bytes: &[u8], salt: Salt, later: &[FoundFile]) -> Result<u64, OpenError> {
+        match self.synced {
+            Some(synced) => Ok(synced),
+            None => {
+                let synced = synced_behind(bytes, 0, salt).max(synced_before(later)?);
+                self.synced = Some(synced);
+                Ok(synced)
+            }
+        }
+    }
+
+    /// Notes that groups are missing at the end of the segment before this one, which begins with group `first`.
+    fn note_missing_groups(&mut self, number: SegmentNumber, first: u64) {
+        let Some((before, segment)) = self.segments.last_key_value() else { return };
+        // Segments in between, if there were any, were no longer needed.
+        if !segment.is_damaged && before + 1 == number && self.group.saturating_add(1) < first {
+            let mut damage = Damage::of(*before, segment.end, &[], Broken::Unknown);
+            damage.to = damage.to.max(segment.room);
+            self.recovered.damages.push(damage);
         }
     }
 
@@ -106,6 +159,9 @@ impl Scan {
                 for (segment, record) in *forgotten {
                     self.forget(place.segment, segment, record);
                 }
+                if let Some(here) = self.segments.get_mut(&place.segment) {
+                    here.forgets.add_bytes(length as u64);
+                }
             }
             Entry::Delivered(delivered) => {
                 for (record, counts) in *delivered {
@@ -124,7 +180,7 @@ impl Scan {
 
     fn add(&mut self, place: Place, message: &Message<'_>, length: u64) {
         let record = message.record;
-        self.next_record = self.next_record.max(record + 1);
+        self.next_record = self.next_record.max(record.saturating_add(1));
         if self.early.remove(&record).is_some() {
             return;
         }
@@ -141,6 +197,7 @@ impl Scan {
             Some(before) => {
                 if let Some(segment) = self.segments.get_mut(&before.place.segment) {
                     segment.release(before);
+                    segment.is_superseded |= before.place.segment != place.segment;
                 }
             }
             None => {
@@ -157,7 +214,7 @@ impl Scan {
     }
 
     fn forget(&mut self, here: SegmentNumber, segment: SegmentNumber, record: RecordId) {
-        self.next_record = self.next_record.max(record + 1);
+        self.next_record = self.next_record.max(record.saturating_add(1));
         if let Some(stored) = self.table.remove(record) {
             if let Some(segment) = self.segments.get_mut(&stored.place.segment) {
                 segment.release(stored);
@@ -179,30 +236,64 @@ impl Scan {
         }
     }
 
-    /// Copies a damaged part to a file of its own.
-    fn set_aside(&mut self, directory: &Directory, number: SegmentNumber, at: usize, bytes: &[u8]) {
+    /// Copies a damaged part to a file of its own. It stays where it is if that fails.
+    fn set_aside(
+        &mut self,
+        medium: &dyn Medium,
+        number: SegmentNumber,
+        at: usize,
+        bytes: &[u8],
+        broken: Broken,
+    ) {
         let name = format!("damaged-{number:010}-{at}.bin");
-        let written = match directory.create(&name, bytes.len() as u64) {
+        let written = match medium.create(&name, bytes.len() as u64) {
             Ok(file) => file.write_at(bytes, 0).and_then(|()| file.sync_all()).is_ok(),
             Err(error) => error.kind() == io::ErrorKind::AlreadyExists,
         };
-        let (from, to) = (at as u64, (at + bytes.len()) as u64);
-        let copy = written.then_some(name);
-        self.recovered.damages.push(Damage { segment: number, from, to, copy });
+        let mut damage = Damage::of(number, at as u64, bytes, broken);
+        damage.copy = written.then_some(name);
+        self.recovered.damages.push(damage);
         if let Some(segment) = self.segments.get_mut(&number) {
             segment.is_damaged = true;
+            segment.keeps_file |= !written;
         }
     }
 
-    /// Cuts segments to what they have, and sorts the messages of queues.
-    pub(super) fn end(mut self, directory: Directory, segment_bytes: u64) -> Result<Opened, OpenError> {
-        for segment in self.segments.values_mut().filter(|segment| segment.room > segment.end) {
-            let cut = segment.file.set_length(segment.end).and_then(|()| segment.file.sync_all());
-            cut.map_err(|error| OpenError::Io { file: segment::name(segment.number), error })?;
-            segment.room = segment.end;
+    /// Writes an empty group in place of those that are cut off: without it, nothing would say that what is damaged in this
+    /// segment was synced, and the next start would cut it off, too. It needs no room: longer groups stood there.
+    fn keep_proof(&mut self) -> Result<(), OpenError> {
+        let Some(mut last) = self.segments.last_entry() else { return Ok(()) };
+        let segment = last.get_mut();
+        let number = self.group.saturating_add(1);
+        let group = Group { number, synced: self.synced.unwrap_or(0), length: 0 };
+        let mut bytes = Vec::new();
+        encode::append_group(&mut bytes, group, segment.file.salt);
+        let written = segment.file.file.write_at(&bytes, segment.end);
+        written.map_err(|error| OpenError::Io { file: segment::name(segment.number), error })?;
+        segment.end += bytes.len() as u64;
+        self.group = number;
+        Ok(())
+    }
+
+    /// Cuts segments to what they have, makes the last one safe, and sorts the messages of queues.
+    pub(super) fn end(mut self, medium: Box<dyn Medium>, segment_bytes: u64) -> Result<Opened, OpenError> {
+        if self.is_cut && self.segments.last_key_value().is_some_and(|(_, segment)| segment.is_damaged) {
+            self.keep_proof()?;
         }
-        let sync = directory.sync();
-        sync.map_err(|error| OpenError::Io { file: directory.path().display().to_string(), error })?;
+        let last = self.segments.last_key_value().map(|(number, _)| *number);
+        for segment in self.segments.values_mut() {
+            let is_longer = segment.room > segment.end;
+            // Earlier ones were made safe before the last one began.
+            if is_longer || Some(segment.number) == last {
+                let file = &segment.file.file;
+                let cut = if is_longer { file.set_length(segment.end) } else { Ok(()) };
+                let cut = cut.and_then(|()| file.sync_all());
+                cut.map_err(|error| OpenError::Io { file: segment::name(segment.number), error })?;
+                segment.room = segment.end;
+            }
+        }
+        let directory_error = |error| OpenError::Io { file: medium.name(), error };
+        medium.sync().map_err(directory_error)?;
         let table = &self.table;
         for (name, mut queue) in self.queues.drain() {
             queue.retain(|waiting| table.find(waiting.record).is_some());
@@ -213,11 +304,13 @@ impl Scan {
             }
         }
         self.recovered.counts.retain(|record, _| table.find(*record).is_some());
+        let name = medium.name();
+        let segments = Segments::new(medium, segment_bytes, self.segments);
         Ok(Opened {
-            segments: Segments::new(directory, segment_bytes, self.segments),
+            segments: segments.map_err(|error| OpenError::Io { file: name, error })?,
             table: self.table,
             next_record: self.next_record.max(1),
-            next_group: self.group + 1,
+            next_group: self.group.saturating_add(1),
             recovered: self.recovered,
         })
     }

@@ -7,11 +7,15 @@
 //! | 12 | 4 | the number of the segment |
 //! | 16 | 8 | all records in earlier segments are smaller than this one |
 //! | 24 | 8 | the number of the first group |
-//! | 32 | 4 | CRC-32C of the bytes before |
+//! | 32 | 8 | the salt of its entries |
+//! | 40 | 4 | CRC-32C of the bytes before |
+//!
+//! The header is safe before the file gets its name, so a file of a segment has no header only if it is damaged. The first
+//! group, which follows at once, contains the salt, too.
 
-use super::entry::SegmentNumber;
+use super::entry::{Entry, Found, GROUP_BYTES, HEAD_BYTES, Salt, SegmentNumber};
+use super::medium::SharedFile;
 use super::table::Stored;
-use crate::door::DiskFile;
 use crate::ids::RecordId;
 
 /// The first bytes of every segment.
@@ -19,7 +23,7 @@ pub const MAGIC: [u8; 8] = *b"STOMPICA";
 /// The version of the format.
 pub const VERSION: u32 = 1;
 /// The length of the header.
-pub const HEADER_BYTES: u64 = 36;
+pub const HEADER_BYTES: u64 = 44;
 /// The end of the names of segments.
 const SUFFIX: &str = ".log";
 
@@ -32,6 +36,8 @@ pub struct Header {
     pub record: RecordId,
     /// The number of the first group.
     pub group: u64,
+    /// The salt of its entries.
+    pub salt: Salt,
 }
 
 /// Why a file is no segment.
@@ -55,8 +61,9 @@ impl Header {
         bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.record.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.group.to_le_bytes());
-        let checksum = crc32c::crc32c(&bytes[..32]);
-        bytes[32..].copy_from_slice(&checksum.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.salt.0.to_le_bytes());
+        let checksum = crc32c::crc32c(&bytes[..40]);
+        bytes[40..].copy_from_slice(&checksum.to_le_bytes());
         bytes
     }
 
@@ -70,14 +77,26 @@ impl Header {
         let Some(bytes) = bytes.first_chunk::<{ HEADER_BYTES as usize }>() else { return Err(bad) };
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        if crc32c::crc32c(&bytes[..32]) != word(32) || bytes[..8] != MAGIC {
+        if crc32c::crc32c(&bytes[..40]) != word(40) || bytes[..8] != MAGIC {
             return Err(bad);
         }
         if word(8) != VERSION {
             return Err(BadHeader::Version(word(8)));
         }
-        Ok(Header { number: word(12), record: long(16), group: long(24) })
+        Ok(Header { number: word(12), record: long(16), group: long(24), salt: Salt(long(32)) })
     }
+}
+
+/// The salt of a segment with these bytes: that of its header, or, if that is damaged, that of its first group. `None`: both
+/// are damaged, so that nothing in it can be read.
+#[must_use]
+pub fn salt_of(header: Result<Header, BadHeader>, bytes: &[u8]) -> Option<Salt> {
+    if let Ok(header) = header {
+        return Some(header.salt);
+    }
+    let group = bytes.get(HEADER_BYTES as usize..)?;
+    let salt = Salt(u64::from_le_bytes(*group.get(HEAD_BYTES..GROUP_BYTES)?.first_chunk::<8>()?));
+    matches!(Found::at(group, salt), Found::Entry(Entry::Group(_), _)).then_some(salt)
 }
 
 /// The name of a segment's file.
@@ -93,13 +112,22 @@ pub fn number_of(file: &str) -> Option<SegmentNumber> {
     (name(number) == file).then_some(number)
 }
 
+/// The file of a segment, as it is needed to read an entry; clones are the same file.
+#[derive(Clone, Debug)]
+pub struct SegmentFile {
+    /// The file.
+    pub file: SharedFile,
+    /// The salt of its entries.
+    pub salt: Salt,
+}
+
 /// A segment, and how much of it is still needed.
 #[derive(Debug)]
 pub struct Segment {
     /// Its number.
     pub number: SegmentNumber,
     /// Its file.
-    pub file: DiskFile,
+    pub file: SegmentFile,
     /// Where its entries end.
     pub end: u64,
     /// Where its file ends.
@@ -108,44 +136,64 @@ pub struct Segment {
     pub messages: u64,
     /// Their bytes, approximately.
     pub bytes: u64,
-    /// The smallest segment whose messages are forgotten here; it is needed as long as one of these segments exists.
+    /// What is forgotten here: it is needed as long as the segments that have the messages exist.
     pub forgets: Forgets,
     /// Whether a part of it was damaged, so that it has to be replaced.
     pub is_damaged: bool,
+    /// Whether its file is kept under another name instead of being removed: damage in it could not be copied.
+    pub keeps_file: bool,
+    /// Whether some of its messages stand in a later segment, too, because a crash has ended its replacement. It is replaced
+    /// before anything else: as long as it exists, these messages would return if what forgets them were removed.
+    pub is_superseded: bool,
 }
 
 /// Which segments' messages are forgotten in a segment, and how many.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Forgets(Vec<(SegmentNumber, u64)>);
+pub struct Forgets {
+    counts: Vec<(SegmentNumber, u64)>,
+    /// How many were ever added, and the bytes of their entries.
+    added: u64,
+    bytes: u64,
+}
 
 impl Forgets {
     /// Adds messages of a segment.
     pub fn add(&mut self, segment: SegmentNumber, count: u64) {
-        match self.0.binary_search_by_key(&segment, |(number, _)| *number) {
-            Ok(at) => self.0[at].1 += count,
-            Err(at) => self.0.insert(at, (segment, count)),
+        self.added += count;
+        match self.counts.binary_search_by_key(&segment, |(number, _)| *number) {
+            Ok(at) => self.counts[at].1 += count,
+            Err(at) => self.counts.insert(at, (segment, count)),
         }
+    }
+
+    /// What was added takes so many bytes.
+    pub fn add_bytes(&mut self, bytes: u64) {
+        self.bytes += bytes;
     }
 
     /// The messages of a segment no longer have to be forgotten, because it is gone.
     pub fn remove(&mut self, segment: SegmentNumber) {
-        self.0.retain(|(number, _)| *number != segment);
+        self.counts.retain(|(number, _)| *number != segment);
     }
 
     /// The number of messages that have to stay forgotten.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.0.iter().map(|(_, count)| count).sum()
+        self.counts.iter().map(|(_, count)| count).sum()
+    }
+
+    /// The bytes that are needed for that, approximately.
+    #[must_use]
+    pub fn needed_bytes(&self) -> u64 {
+        let bytes = u128::from(self.bytes) * u128::from(self.count());
+        u64::try_from(bytes.div_ceil(u128::from(self.added.max(1)))).unwrap_or(u64::MAX)
     }
 }
-
-/// The bytes of one forgotten record, approximately.
-const FORGOTTEN_BYTES: u64 = 3;
 
 impl Segment {
     /// A segment without entries.
     #[must_use]
-    pub fn new(number: SegmentNumber, file: DiskFile, room: u64) -> Self {
+    pub fn new(number: SegmentNumber, file: SegmentFile, room: u64) -> Self {
         Segment {
             number,
             file,
@@ -155,6 +203,8 @@ impl Segment {
             bytes: 0,
             forgets: Forgets::default(),
             is_damaged: false,
+            keeps_file: false,
+            is_superseded: false,
         }
     }
 
@@ -173,7 +223,7 @@ impl Segment {
     /// The bytes that would have to be written again if it were removed.
     #[must_use]
     pub fn needed_bytes(&self) -> u64 {
-        self.bytes + self.forgets.count() * FORGOTTEN_BYTES
+        self.bytes + self.forgets.needed_bytes()
     }
 }
 
@@ -181,7 +231,7 @@ impl Segment {
 mod tests {
     use super::*;
 
-    const HEADER: Header = Header { number: 3, record: 1 << 40, group: 99 };
+    const HEADER: Header = Header { number: 3, record: 1 << 40, group: 99, salt: Salt(7 << 40) };
 
     #[test]
     fn a_header_is_read_as_it_was_written() {
@@ -196,8 +246,8 @@ mod tests {
         assert_eq!(Header::read(b"#!/bin/sh\necho this is no segment of a log\n"), Err(BadHeader::Damaged));
         let mut newer = HEADER.bytes();
         newer[8] = 2;
-        let checksum = crc32c::crc32c(&newer[..32]).to_le_bytes();
-        newer[32..].copy_from_slice(&checksum);
+        let checksum = crc32c::crc32c(&newer[..40]).to_le_bytes();
+        newer[40..].copy_from_slice(&checksum);
         assert_eq!(Header::read(&newer), Err(BadHeader::Version(2)));
         for damaged in [0, 20, 34] {
             let mut bytes = HEADER.bytes();
@@ -219,10 +269,11 @@ mod tests {
     fn what_is_forgotten_is_needed_until_its_segment_is_gone() {
         let mut forgets = Forgets::default();
         [(2, 10), (1, 5), (2, 1)].into_iter().for_each(|(segment, count)| forgets.add(segment, count));
-        assert_eq!(forgets.count(), 16);
+        forgets.add_bytes(64);
+        assert_eq!((forgets.count(), forgets.needed_bytes()), (16, 64));
         forgets.remove(2);
-        assert_eq!(forgets.count(), 5);
+        assert_eq!((forgets.count(), forgets.needed_bytes()), (5, 20));
         forgets.remove(1);
-        assert_eq!(forgets, Forgets::default());
+        assert_eq!((forgets.count(), forgets.needed_bytes()), (0, 0));
     }
 }

@@ -1,5 +1,8 @@
-//! What the log's thread does again and again: it takes what has arrived, writes it as one group, makes it safe, and tells the
-//! shards. What arrives meanwhile is the next group.
+//! What the log's thread does again and again: it takes what has arrived, writes it, makes it safe, and tells the shards. What
+//! arrives meanwhile is written next.
+//!
+//! On a full disk nothing is lost that a shard has told: it waits here, in order, and is written once there is room. What makes
+//! room comes first. Positions of what waits are not safe, so nothing is confirmed that could be lost.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,17 +12,27 @@ use super::batch::{Batch, Call};
 use super::compaction::{Replacing, Step};
 use super::entry::SegmentNumber;
 use super::inbox::{Inbox, Work};
-use super::log::{Figures, Log, Lookup};
+use super::log::{Figures, Log, Lookup, Written};
+use super::medium::is_no_room;
 use super::reader::Request;
+use super::requests::Requests;
+use super::segments::Purpose;
+use super::waiting::{Done, Gathered, Waiting, find};
 use crate::config::Fsync;
-use crate::door::Instant;
+use crate::door::{HashMap, Instant};
 use crate::ids::RecordId;
-use crate::store::{Position, Unreadable};
+use crate::store::Unreadable;
 
-/// How long the thread waits before it tries again to reserve room.
+/// How long the thread waits before it tries again to get room.
 const RETRY: Duration = Duration::from_millis(500);
 /// The largest share of what is written that compaction may write while shards write, as a divisor of what they write.
 const COMPACTION_SHARE: u64 = 3;
+/// The bytes of a group at most, unless one call takes more, as a divisor of the length of a segment.
+const GROUP_SHARE: u64 = 4;
+/// More than this part of a segment is not to be unwritten, as a divisor of its length.
+const UNWRITTEN_SHARE: u64 = 16;
+/// Calls without messages that are written at a time on a full disk.
+const URGENT_MAX: usize = 10_000;
 
 /// The state of the thread.
 #[derive(Debug)]
@@ -27,14 +40,31 @@ pub struct Writer {
     log: Log,
     fsync: Fsync,
     synced_at: Instant,
+    /// What is not written.
+    waiting: Waiting,
+    /// What makes room and was taken out of it.
+    urgent: Vec<Call>,
+    /// The batches that the log has taken and could not write completely.
+    stuck: Gathered,
+    /// What was written and is not confirmed.
+    written: Vec<Done>,
     replacing: Option<Replacing>,
+    /// The step of compaction that is to be written.
+    step: Option<Batch>,
     /// A segment that is removed once everything is safe.
     to_remove: Option<SegmentNumber>,
     /// The bytes that compaction may write before shards write more.
     allowance: u64,
-    /// Messages that are wanted and have not come, with the shards that want them.
-    early: BTreeMap<RecordId, Vec<usize>>,
+    /// Requests for messages that have not come.
+    early: Requests,
+    /// Whether messages could not be written in the last turn for want of room.
+    is_blocked: bool,
+    /// Whether compaction could not go on in the last turn for want of room.
+    is_compaction_blocked: bool,
     has_room: bool,
+    /// When room was last looked for.
+    reserved_at: Instant,
+    has_ended: bool,
     /// Messages that were lost because a segment could not be read.
     lost: u64,
 }
@@ -47,11 +77,20 @@ impl Writer {
             log,
             fsync,
             synced_at: Instant::now(),
+            waiting: Waiting::default(),
+            urgent: Vec::new(),
+            stuck: Gathered::default(),
+            written: Vec::new(),
             replacing: None,
+            step: None,
             to_remove: None,
             allowance: 0,
-            early: BTreeMap::new(),
+            early: Requests::default(),
+            is_blocked: false,
+            is_compaction_blocked: false,
             has_room: true,
+            reserved_at: Instant::now(),
+            has_ended: false,
             lost: 0,
         }
     }
@@ -64,7 +103,8 @@ impl Writer {
 
     /// How long to wait for work; `None`: without a limit.
     fn patience(&self) -> Option<Duration> {
-        if self.replacing.is_some() || self.to_remove.is_some() {
+        let is_compacting = self.replacing.is_some() || self.step.is_some() || self.to_remove.is_some();
+        if is_compacting && !self.is_compaction_blocked && !self.log.is_stuck() {
             return Some(Duration::ZERO);
         }
         let until_sync = match self.fsync {
@@ -73,14 +113,15 @@ impl Writer {
             }
             _ => None,
         };
-        let until_retry = (!self.has_room).then_some(RETRY);
-        until_sync.into_iter().chain(until_retry).min()
+        let is_waiting = !self.has_room || is_compacting || self.log.is_stuck() || !self.early.is_empty();
+        until_sync.into_iter().chain(is_waiting.then_some(RETRY)).min()
     }
 
     /// Works until the last shard has ended.
     ///
     /// # Errors
-    /// The disk fails: the log cannot be used any more.
+    /// The disk fails: the log cannot be used any more, but [`serve_reads`](Writer::serve_reads) goes on. Or it is full at the
+    /// end, and what was not confirmed could not be written.
     pub fn run(&mut self, inbox: &Inbox, read: &mut impl FnMut(Request)) -> io::Result<()> {
         while self.turn(inbox.take(self.patience()), inbox, read)? {}
         Ok(())
@@ -88,124 +129,256 @@ impl Writer {
 
     /// Goes on to answer requests for messages after the log has failed, until the last shard has ended.
     pub fn serve_reads(&mut self, inbox: &Inbox, read: &mut impl FnMut(Request)) {
-        loop {
-            let Work { loads, has_ended, .. } = inbox.take(None);
-            if has_ended {
-                return;
-            }
-            for (shard, record) in loads {
-                match self.log.find(record) {
-                    Lookup::At(file, stored) => read(Request { shard, record, file, stored }),
-                    Lookup::Lost | Lookup::Unknown => inbox.give(shard, (record, Err(Unreadable))),
-                }
-            }
+        self.answer_early(&HashMap::default(), inbox, read);
+        while !self.has_ended {
+            let Work { batches, loads, has_ended } = inbox.take(None);
+            self.has_ended = has_ended;
+            self.push(batches);
+            loads.into_iter().for_each(|(shard, record)| self.serve(shard, record, inbox, read));
+            self.answer_early(&HashMap::default(), inbox, read);
         }
     }
 
     /// Does everything that has arrived, and a step of compaction. Returns false once the last shard has ended.
     ///
     /// # Errors
-    /// The disk fails: the log cannot be used any more.
+    /// As for [`run`](Writer::run).
     pub fn turn(&mut self, work: Work, inbox: &Inbox, read: &mut impl FnMut(Request)) -> io::Result<bool> {
         let Work { batches, loads, has_ended } = work;
-        let mut positions = BTreeMap::new();
-        let mut group = Vec::with_capacity(batches.len() + 1);
-        for (shard, batch, position) in batches {
-            positions.insert(shard, position);
-            group.push(batch);
-        }
-        self.write(group, inbox)?;
-        self.make_safe(&positions, inbox, has_ended)?;
-        self.serve_early(inbox, read);
+        self.has_ended |= has_ended;
+        let is_wanted = !loads.is_empty() || !self.early.is_empty();
+        let forgotten =
+            if is_wanted { forgotten(batches.iter().map(|it| &it.1)) } else { HashMap::default() };
+        self.push(batches);
+        let done = self.work(inbox);
         loads.into_iter().for_each(|(shard, record)| self.serve(shard, record, inbox, read));
-        self.reserve(inbox)?;
-        if has_ended {
-            self.log.close()?;
-        }
-        Ok(!has_ended)
+        self.answer_early(&forgotten, inbox, read);
+        done.map(|()| !self.has_ended)
     }
 
-    fn write(&mut self, mut group: Vec<Batch>, inbox: &Inbox) -> io::Result<()> {
-        let from_shards: u64 = group.iter().map(|batch| batch.bytes.len() as u64).sum();
-        self.allowance = self.allowance.saturating_add(from_shards / COMPACTION_SHARE);
-        let mut removed = None;
-        // While shards are silent, compaction has the disk for itself.
-        if group.is_empty() || self.allowance > 0 || !self.has_room {
-            match self.log.compact(&mut self.replacing)? {
-                Step::Nothing => self.allowance = 0,
-                Step::Write(batch) => {
-                    self.allowance = self.allowance.saturating_sub(batch.bytes.len() as u64);
-                    group.push(batch);
-                }
-                Step::Remove(segment) => removed = Some(segment),
+    fn push(&mut self, batches: Vec<(usize, Batch, u64)>) {
+        let group_bytes = self.group_bytes();
+        for (shard, batch, position) in batches {
+            self.allowance = self.allowance.saturating_add(batch.bytes.len() as u64 / COMPACTION_SHARE);
+            self.waiting.push(shard, batch, position, group_bytes);
+        }
+    }
+
+    fn group_bytes(&self) -> u64 {
+        self.log.segment_bytes() / GROUP_SHARE
+    }
+
+    fn work(&mut self, inbox: &Inbox) -> io::Result<()> {
+        inbox.set_unwritten_max(self.log.segment_bytes() / UNWRITTEN_SHARE);
+        let is_silent = self.waiting.is_empty();
+        (self.is_blocked, self.is_compaction_blocked) = (false, false);
+        if self.log.finish()? {
+            self.written.append(&mut std::mem::take(&mut self.stuck).told);
+            // What was taken out comes first: the rest of its batches may be confirmed only behind it.
+            self.write_urgent(inbox)?;
+            if self.urgent.is_empty() && !self.log.is_stuck() {
+                self.write_messages(inbox)?;
+            }
+            if self.is_blocked {
+                self.sift();
+                self.write_urgent(inbox)?;
+            }
+            self.compact(is_silent, inbox)?;
+        }
+        let has_removed = self.make_safe()?;
+        self.confirm(inbox);
+        self.reserve(has_removed, inbox)?;
+        if self.has_ended {
+            self.log.close()?;
+            let left = self.waiting.messages();
+            if left > 0 {
+                let text = format!("it is full: {left} messages that were not confirmed are lost");
+                return Err(io::Error::new(io::ErrorKind::StorageFull, text));
             }
         }
-        if !self.early.is_empty() {
-            self.forget_early(&group);
-        }
-        self.log.write(&group, inbox.next_record())?;
-        self.to_remove = self.to_remove.or(removed);
         Ok(())
     }
 
-    fn make_safe(
-        &mut self,
-        positions: &BTreeMap<usize, Position>,
-        inbox: &Inbox,
-        has_ended: bool,
-    ) -> io::Result<()> {
+    fn write_messages(&mut self, inbox: &Inbox) -> io::Result<()> {
+        let purpose = if self.has_ended { Purpose::End } else { Purpose::Messages };
+        while !self.waiting.is_empty() && !self.is_blocked {
+            let gathered = self.waiting.gather(self.group_bytes());
+            match self.log.write(&gathered.batches, inbox.next_record(), purpose) {
+                Ok(Written::Nothing | Written::Done) => self.written.extend(gathered.told),
+                Ok(Written::Stuck) => {
+                    self.stuck = gathered;
+                    self.is_blocked = true;
+                }
+                Ok(Written::NoRoom) => {
+                    self.waiting.put_back(gathered);
+                    self.is_blocked = true;
+                }
+                Err(error) => {
+                    self.waiting.put_back(gathered); // it can be read from here
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes out what makes room, since messages have to wait.
+    fn sift(&mut self) {
+        let log = &self.log;
+        self.waiting.sift(&mut self.urgent, |record| !matches!(log.find(record), Lookup::Unknown));
+    }
+
+    /// Writes what makes room.
+    fn write_urgent(&mut self, inbox: &Inbox) -> io::Result<()> {
+        let rest = self.replacing.as_ref().map_or(0, Replacing::room);
+        while !self.urgent.is_empty() {
+            let later = self.urgent.split_off(self.urgent.len().min(URGENT_MAX));
+            let batch = Batch { calls: std::mem::replace(&mut self.urgent, later), ..Batch::default() };
+            let batch = [batch];
+            match self.log.write(&batch, inbox.next_record(), Purpose::Forgets(rest))? {
+                Written::Nothing | Written::Done => {}
+                Written::Stuck => {
+                    self.is_blocked = true;
+                    return Ok(());
+                }
+                Written::NoRoom => {
+                    let [batch] = batch;
+                    let later = std::mem::replace(&mut self.urgent, batch.calls);
+                    self.urgent.extend(later);
+                    self.is_blocked = true;
+                    return Ok(());
+                }
+            }
+        }
+        self.written.extend(self.waiting.take_done());
+        Ok(())
+    }
+
+    /// Takes a step of compaction. While shards are silent or the disk is full, it has the disk for itself.
+    fn compact(&mut self, is_silent: bool, inbox: &Inbox) -> io::Result<()> {
+        if self.to_remove.is_some() || self.log.is_stuck() {
+            return Ok(());
+        }
+        let is_full = !self.has_room || self.is_blocked;
+        if self.step.is_none() && (is_silent || is_full || self.allowance > 0) {
+            match self.log.compact(&mut self.replacing, is_full) {
+                Step::Nothing => self.allowance = 0,
+                Step::Write(batch) => self.step = Some(batch),
+                Step::Remove(segment) => self.to_remove = Some(segment),
+            }
+        }
+        if let Some(batch) = self.step.take() {
+            let batch = [batch];
+            if self.log.write(&batch, inbox.next_record(), Purpose::Compaction)? == Written::NoRoom {
+                let [batch] = batch;
+                self.step = Some(batch);
+                self.is_compaction_blocked = true;
+            } else {
+                self.allowance = self.allowance.saturating_sub(batch[0].bytes.len() as u64);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what was written safe, if that is due, and removes the segment that was replaced. Returns whether one was removed.
+    fn make_safe(&mut self) -> io::Result<bool> {
         let is_due = match self.fsync {
             Fsync::Always => true,
             Fsync::Interval(interval) => self.synced_at.elapsed() >= interval,
             Fsync::Never => false,
         };
-        if is_due || has_ended || self.to_remove.is_some() {
+        if is_due || self.has_ended || self.to_remove.is_some() {
             self.log.sync()?;
             self.synced_at = Instant::now();
         }
-        if let Some(segment) = self.to_remove.take() {
-            self.lost += self.log.remove(segment)?;
+        let Some(segment) = self.to_remove.filter(|_| !self.log.is_stuck()) else { return Ok(false) };
+        match self.log.remove(segment) {
+            Ok(lost) => {
+                self.lost += lost;
+                self.to_remove = None;
+                Ok(true)
+            }
+            Err(error) if is_no_room(&error) => {
+                self.is_compaction_blocked = true;
+                Ok(false)
+            }
+            Err(error) => Err(error),
         }
-        positions.iter().for_each(|(shard, position)| inbox.set_safe(*shard, *position));
+    }
+
+    /// Tells shards up to where everything they told is safe.
+    fn confirm(&mut self, inbox: &Inbox) {
+        let (mut positions, mut written) = (BTreeMap::new(), 0);
+        for (shard, position, bytes) in self.written.drain(..) {
+            written += bytes;
+            position.and_then(|position| positions.insert(shard, position));
+        }
+        positions.into_iter().for_each(|(shard, position)| inbox.set_safe(shard, position));
+        if written > 0 {
+            inbox.set_written(written);
+        }
+    }
+
+    fn reserve(&mut self, has_removed: bool, inbox: &Inbox) -> io::Result<()> {
+        if self.has_room || has_removed || self.reserved_at.elapsed() >= RETRY {
+            self.reserved_at = Instant::now();
+            self.log.reserve()?;
+        }
+        self.has_room = !self.log.is_full() && !self.is_blocked && !self.log.is_stuck();
+        inbox.set_full(!self.has_room);
         Ok(())
     }
 
-    /// Lets a message be read, or notes that it is wanted: a shard may request what another one is about to hand over.
+    /// Lets a message be read, or notes that it is wanted.
     fn serve(&mut self, shard: usize, record: RecordId, inbox: &Inbox, read: &mut impl FnMut(Request)) {
         match self.log.find(record) {
             Lookup::At(file, stored) => read(Request { shard, record, file, stored }),
-            Lookup::Lost => inbox.give(shard, (record, Err(Unreadable))),
-            Lookup::Unknown => self.early.entry(record).or_default().push(shard),
-        }
-    }
-
-    fn serve_early(&mut self, inbox: &Inbox, read: &mut impl FnMut(Request)) {
-        for (record, shards) in std::mem::take(&mut self.early) {
-            shards.into_iter().for_each(|shard| self.serve(shard, record, inbox, read));
-        }
-    }
-
-    /// Nobody waits any more for what these batches forget: the shard that wanted it has answered itself.
-    fn forget_early(&mut self, batches: &[Batch]) {
-        for call in batches.iter().flat_map(|batch| &batch.calls) {
-            match call {
-                Call::Forget(record) => _ = self.early.remove(record),
-                Call::Commit(commit) => {
-                    commit.forgotten.iter().for_each(|record| _ = self.early.remove(record))
-                }
-                _ => {}
+            Lookup::Unknown if !self.log.is_old(record) && record < inbox.next_record() => {
+                let refused = self.early.push(shard, record);
+                refused.into_iter().for_each(|it| inbox.give(it.shard, (it.record, Err(Unreadable))));
             }
+            Lookup::Lost | Lookup::Unknown => inbox.give(shard, (record, Err(Unreadable))),
         }
     }
 
-    fn reserve(&mut self, inbox: &Inbox) -> io::Result<()> {
-        let has_room = self.log.reserve()?;
-        if has_room != self.has_room {
-            self.has_room = has_room;
-            inbox.set_full(!has_room);
+    /// Answers requests whose messages have come or wait in memory, and those whose messages will not come.
+    fn answer_early(
+        &mut self,
+        forgotten: &HashMap<RecordId, ()>,
+        inbox: &Inbox,
+        read: &mut impl FnMut(Request),
+    ) {
+        if self.early.is_empty() {
+            return;
         }
-        Ok(())
+        let log = &self.log;
+        for early in self.early.take(|early| !matches!(log.find(early.record), Lookup::Unknown)) {
+            self.serve(early.shard, early.record, inbox, read);
+        }
+        let waiting = self.waiting.batches().chain(&self.stuck.batches);
+        let in_memory: BTreeMap<_, _> = find(waiting, |record| self.early.has(record)).into_iter().collect();
+        for early in self.early.take(|early| in_memory.contains_key(&early.record)) {
+            let bytes = in_memory.get(&early.record).cloned();
+            inbox.give(early.shard, (early.record, bytes.ok_or(Unreadable)));
+        }
+        let has_failed = self.log.has_failed();
+        let mut refused = self.early.take(|early| has_failed || forgotten.contains_key(&early.record));
+        refused.extend(self.early.take_old());
+        refused.into_iter().for_each(|it| inbox.give(it.shard, (it.record, Err(Unreadable))));
     }
+}
+
+/// The records that these batches forget.
+fn forgotten<'a>(batches: impl Iterator<Item = &'a Batch>) -> HashMap<RecordId, ()> {
+    let mut forgotten = HashMap::default();
+    for call in batches.flat_map(|batch| &batch.calls) {
+        match call {
+            Call::Forget(record) => _ = forgotten.insert(*record, ()),
+            Call::Commit(commit) => forgotten.extend(commit.forgotten.iter().map(|record| (*record, ()))),
+            _ => {}
+        }
+    }
+    forgotten
 }
 
 #[cfg(test)]
