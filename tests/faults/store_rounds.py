@@ -29,6 +29,7 @@ class Rounds:
     """A directory that many brokers use, one after the other, and the model of what it has."""
 
     def __init__(self, directory: Path, seed: int) -> None:
+        self.seed = seed
         self.random = random.Random(seed)
         self.model = Model()
         self.stored = Stored(directory, fsync="always", max_deliveries=4, redelivery_delay=2, drain="10s")
@@ -43,6 +44,8 @@ class Rounds:
                 wire.subscribe(pattern, name, ("durable", "true"))
                 wire.disconnect()
             for self.round in range(rounds):
+                # What a round does may depend on the seed alone, not on how much the rounds before it have left.
+                self.random = random.Random(f"{self.seed}/{self.round}")
                 number = self.load()
                 self.stored.kill() if number is signal.SIGKILL else self.await_end()
                 self.start()
@@ -53,7 +56,7 @@ class Rounds:
 
     def start(self) -> None:
         """Starts a broker with another number of writers."""
-        self.stored.start(writers=self.random.randrange(1, 5))
+        self.stored.start(writers=random.Random(f"{self.seed}/{self.round}/writers").randrange(1, 5))
 
     def load(self) -> signal.Signals:
         """Runs clients until the broker ends; returns by which signal."""
