@@ -22,6 +22,7 @@ WIRE_AREAS = {
     "limits",
     "log",
     "queue",
+    "store",
     "subscription",
     "temporary",
     "topic",
