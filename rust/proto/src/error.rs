@@ -118,6 +118,8 @@ codes! {
     QueueFull = "E-QUEUE-FULL", "queue full", 1013;
     /// More connections than `max_connections`.
     Connections = "E-CONNECTIONS", "too many connections", 1013;
+    /// The disk of the store is full.
+    StoreFull = "E-STORE-FULL", "store full", 1013;
     /// The disk of the store has failed.
     StoreIo = "E-STORE-IO", "store failed", 1011;
     /// Backpressure held a SEND longer than `publish_timeout`.

@@ -49,7 +49,7 @@ fn counts(broker: &SimulatedBroker) -> (u64, u64, u64) {
     (counters.acked, counters.nacked, counters.timed_out)
 }
 
-/// 1. "An id that was issued and taken back is a counted no-op" (PRODUCT, 3).
+/// "An id that was issued and taken back is a counted no-op" (PRODUCT, 3).
 #[test]
 fn a_late_nack_of_a_delivery_that_no_ack_has_taken_does_nothing() {
     for version in ["1.2", "1.1"] {
@@ -115,7 +115,7 @@ fn with_redeliveries(broker: &mut SimulatedBroker) -> Client {
     consumer
 }
 
-/// 2. "Of several ACKs and NACKs of one delivery in a transaction the first counts"; a late ACK "covers this message alone".
+/// "Of several ACKs and NACKs of one delivery in a transaction the first counts"; a late ACK "covers this message alone".
 #[test]
 fn a_second_late_ack_in_a_transaction_covers_no_other_message() {
     for times in [1, 2] {
@@ -137,7 +137,7 @@ fn a_second_late_ack_in_a_transaction_covers_no_other_message() {
     }
 }
 
-/// 3. A late ACK "covers this message alone", also if the connection ends while the COMMIT is being applied.
+/// A late ACK "covers this message alone", also if the connection ends while the COMMIT is being applied.
 #[test]
 fn a_late_ack_of_a_commit_covers_no_other_message_if_the_connection_ends_meanwhile() {
     const MANY: usize = 30_000;
@@ -179,7 +179,7 @@ fn a_late_ack_of_a_commit_covers_no_other_message_if_the_connection_ends_meanwhi
     }
 }
 
-/// 4. "So it is [E-TX-LOST] if `ack_timeout` has revoked another one that the ACK covers": a NACK covers all before it even then.
+/// "So it is [E-TX-LOST] if `ack_timeout` has revoked another one that the ACK covers": a NACK covers all before it even then.
 #[test]
 fn a_transaction_is_void_if_another_delivery_that_a_late_looking_nack_covers_has_timed_out() {
     let mut broker = broker(config());
@@ -215,7 +215,7 @@ fn fill(broker: &mut SimulatedBroker, consumer: &mut Client, thousands: usize) {
     }
 }
 
-/// 5. A NACK that was begun is refused in the middle: what it takes back displaces the id that it names.
+/// A NACK that was begun is refused in the middle: what it takes back displaces the id that it names.
 #[test]
 fn a_nack_that_takes_back_very_many_deliveries_is_not_refused() {
     let mut broker = broker(config());
@@ -254,7 +254,7 @@ fn revoke_others(broker: &mut SimulatedBroker, consumer: &mut Client, id: &str, 
     exchange(broker, consumer);
 }
 
-/// 7. "The broker remembers the last 65,536 of them for each connection."
+/// "The broker remembers the last 65,536 of them for each connection."
 #[test]
 fn a_delivery_that_was_revoked_again_is_among_the_last_ones() {
     let mut broker = broker(config());
@@ -270,7 +270,7 @@ fn a_delivery_that_was_revoked_again_is_among_the_last_ones() {
     assert!(!consumer.received_frames().any(|head| head.starts_with("ERROR")), "two were revoked after it");
 }
 
-/// 8. What an ACK covers is decided when it is accepted: its RECEIPT has been sent.
+/// What an ACK covers is decided when it is accepted: its RECEIPT has been sent.
 #[test]
 fn what_a_late_ack_in_a_transaction_covers_does_not_change_until_its_commit() {
     let mut broker = broker(config());
@@ -286,7 +286,7 @@ fn what_a_late_ack_in_a_transaction_covers_does_not_change_until_its_commit() {
     assert_eq!(counts(&broker).0, 1, "the ACK was late when it was accepted: it covers y alone");
 }
 
-/// 9. Forgotten: "an ACK of it does nothing"; what was forgotten is older than all that is held.
+/// Forgotten: "an ACK of it does nothing"; what was forgotten is older than all that is held.
 #[test]
 fn a_nack_of_a_forgotten_redelivery_takes_nothing_back() {
     use super::near_limit::{fill_up_to, publish, small_memory, wait as pass};
@@ -332,7 +332,7 @@ fn a_nack_of_a_forgotten_redelivery_takes_nothing_back() {
     }
 }
 
-/// 10. Two dead letters of one message in one subscription.
+/// Two dead letters of one message in one subscription.
 #[test]
 fn a_nack_covers_all_deliveries_up_to_the_named_one_if_a_message_is_there_twice() {
     let mut broker = broker(config());
@@ -390,8 +390,10 @@ fn with_an_ended_subscription() -> (SimulatedBroker, Client, Client) {
     (broker, consumer, publisher)
 }
 
-/// 11. "A subscription that begins again with the same id after UNSUBSCRIBE is a new one: what it gets for the first time has
-/// no late ACK." There is no `ack_timeout` here.
+/// "A subscription that begins again with the same id after UNSUBSCRIBE is a new one: what it gets for the first time has
+/// no late ACK."
+///
+/// There is no `ack_timeout` here.
 #[test]
 fn an_ack_of_a_renewed_subscription_covers_all_before_it_also_while_memory_is_short() {
     let (mut broker, mut consumer, _publisher) = with_an_ended_subscription();
@@ -403,7 +405,7 @@ fn an_ack_of_a_renewed_subscription_covers_all_before_it_also_while_memory_is_sh
     assert_eq!(counts(&broker).0, 100);
 }
 
-/// 12. A NACK of a delivery that UNSUBSCRIBE has revoked takes back what the next subscription has got from another queue.
+/// A NACK of a delivery that UNSUBSCRIBE has revoked takes back what the next subscription has got from another queue.
 #[test]
 fn a_nack_of_an_ended_subscription_takes_nothing_back_from_the_next_one_also_while_memory_is_short() {
     for at in [599, 99] {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use stompica_proto::ProtocolError;
 use stompica_proto::encode::Message as Sent;
+use stompica_proto::error::Code;
 
 use super::batch::{Batch, Call, Commit};
 use super::entry::{Counts, ENTRY_BYTES_MAX, Entry, Found, Message, Salt};
@@ -77,15 +78,10 @@ impl LogHandle {
         }
     }
 
-    /// What may still be told; see [`Inbox::room`].
-    #[must_use]
-    pub fn room(&self) -> Room {
-        self.inbox.room()
-    }
-
     /// How many messages [`keep`](Store::keep) has refused since this was asked last, because they, or the messages of their
     /// transaction together, are longer than the log could read again. Such a message has no record: it is not kept. A broker
     /// whose `max_message_size` and `max_transaction_size` are below 512 MiB never meets this.
+    #[cfg(test)]
     pub fn take_refused(&mut self) -> u64 {
         take(&mut self.refused)
     }
@@ -117,7 +113,7 @@ impl LogHandle {
             return 0;
         }
         let wall_ms = *self.wall_ms.get_or_insert_with(wall_clock_ms);
-        (wall_ms + at_ms).saturating_sub(self.now_ms).max(1)
+        wall_ms.saturating_add(at_ms).saturating_sub(self.now_ms).max(1)
     }
 
     /// The batch that a call belongs to.
@@ -194,6 +190,16 @@ impl Store for LogHandle {
 
     fn safe(&mut self) -> Result<Position, ProtocolError> {
         self.inbox.safe(self.shard)
+    }
+
+    fn accepts(&mut self) -> Result<(), ProtocolError> {
+        self.safe()?;
+        match self.inbox.room() {
+            Room::Free | Room::Behind => Ok(()),
+            Room::Full => {
+                Err(ProtocolError::new(Code::StoreFull, "there is no room on the disk of the store"))
+            }
+        }
     }
 
     fn is_durable(&self) -> bool {

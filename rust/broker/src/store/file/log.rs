@@ -292,6 +292,7 @@ impl Log {
 
     /// Its figures now.
     #[must_use]
+    #[cfg(test)]
     pub fn figures(&self) -> Figures {
         Figures {
             disk_bytes: self.segments.disk_bytes(),

@@ -122,12 +122,14 @@ impl Segments {
 
     /// The bytes of all files but the reserve.
     #[must_use]
+    #[cfg(test)]
     pub fn disk_bytes(&self) -> u64 {
         self.all.values().map(|segment| segment.room).sum::<u64>() + self.spare_bytes() - self.reserve_bytes()
     }
 
     /// The bytes of the files of the reserve.
     #[must_use]
+    #[cfg(test)]
     pub fn reserve_bytes(&self) -> u64 {
         self.spares.iter().take(self.reserve).map(|spare| spare.room).sum()
     }

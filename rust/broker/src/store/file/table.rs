@@ -126,18 +126,21 @@ impl Table {
 
     /// The number of messages.
     #[must_use]
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there is no message.
     #[must_use]
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Approximate memory of the table in bytes.
     #[must_use]
+    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.pages.capacity() * 17 + self.pages.len() * size_of::<Page>()
     }

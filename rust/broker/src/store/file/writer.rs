@@ -12,7 +12,9 @@ use super::batch::{Batch, Call};
 use super::compaction::{Replacing, Step};
 use super::entry::SegmentNumber;
 use super::inbox::{Inbox, Work};
-use super::log::{Figures, Log, Lookup, Written};
+#[cfg(test)]
+use super::log::Figures;
+use super::log::{Log, Lookup, Written};
 use super::medium::is_no_room;
 use super::reader::Request;
 use super::requests::Requests;
@@ -97,6 +99,7 @@ impl Writer {
 
     /// The figures of the log, and the number of messages that were lost because a segment could not be read.
     #[must_use]
+    #[cfg(test)]
     pub fn figures(&self) -> (Figures, u64) {
         (self.log.figures(), self.lost)
     }
