@@ -64,7 +64,7 @@ def test_diagnostics_name_the_store(start_broker: StartBroker, tmp_path: Path, s
 
 @pytest.mark.xfail(strict=True, reason="the log has no such line")
 def test_the_log_notes_that_dbm_means_file(start_broker: StartBroker, tmp_path: Path) -> None:
-    """PRODUCT.md, section 1: "stompserver's `dbm` and `activerecord` map to `file` and `sqlite` with a note"."""
+    """stompserver's `dbm` means `file`, and the log says so."""
     log = start_broker(store="dbm", dir=tmp_path / "store").log_of_ordered_end()
     assert any("dbm" in line and "file" in line for line in log.splitlines())
 

@@ -1,4 +1,4 @@
-"""With a store, queues may be much larger than `memory_limit`: what does not fit is on disk (PRODUCT.md, section 1)."""
+"""With a store, queues may be much larger than `memory_limit`: what does not fit is on disk."""
 
 from __future__ import annotations
 

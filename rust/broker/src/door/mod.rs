@@ -12,6 +12,7 @@
 mod files;
 #[cfg(loom)]
 pub mod loomed;
+pub mod medium;
 #[cfg(simulated)]
 pub mod simulated;
 pub mod sync;

@@ -11,9 +11,9 @@ use super::batch::{Batch, Call, Piece};
 use super::damage::resume;
 use super::entry::{ENTRY_BYTES_MAX, Entry, Found, HEAD_BYTES, SegmentNumber};
 use super::log::Log;
-use super::medium::read_readable;
 use super::segment::{HEADER_BYTES, Segment, SegmentFile};
 use super::table::Place;
+use crate::door::medium::read_readable;
 
 /// How much of a segment is read at a time, unless one entry is larger.
 const STEP_BYTES: usize = 1 << 20;

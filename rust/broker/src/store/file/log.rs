@@ -6,11 +6,11 @@ use super::batch::Batch;
 use super::encode;
 use super::entry::{GROUP_BYTES, Group, SegmentNumber};
 use super::group::{Assembly, bytes_max};
-use super::medium::{Medium, is_no_room};
 use super::recovery::{self, OpenError, Opened, Recovered};
 use super::segment::SegmentFile;
 use super::segments::{Purpose, Segments};
 use super::table::{Stored, Table};
+use crate::door::medium::{Medium, is_no_room};
 use crate::ids::RecordId;
 
 /// Figures of the log.

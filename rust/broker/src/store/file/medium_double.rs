@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::medium::{Medium, MediumFile, SharedFile};
+use crate::door::medium::{Medium, MediumFile, SharedFile};
 
 /// The number of a file.
 type Inode = usize;

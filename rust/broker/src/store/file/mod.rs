@@ -24,7 +24,6 @@ pub mod group;
 pub mod handle;
 pub mod inbox;
 pub mod log;
-pub mod medium;
 pub mod reader;
 pub mod recovery;
 mod requests;

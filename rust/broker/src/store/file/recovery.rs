@@ -12,12 +12,12 @@ use std::io;
 
 use super::damage::{Damage, synced_behind};
 use super::entry::{Counts, GROUP_BYTES, SegmentNumber};
-use super::medium::{Medium, SharedFile, read_readable};
 use super::scan::Scan;
 use super::segment::{self, BadHeader, HEADER_BYTES, Header};
 use super::segments::Segments;
 use super::table::{OFFSET_MAX, Table};
 use crate::door::HashMap;
+use crate::door::medium::{Medium, SharedFile, read_readable};
 use crate::ids::RecordId;
 
 /// Why a directory cannot be opened as a store. Nothing in it was changed.

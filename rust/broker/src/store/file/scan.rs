@@ -6,12 +6,12 @@ use std::io;
 use super::damage::{Broken, Damage, resume, synced_behind};
 use super::encode;
 use super::entry::{Counts, Entry, Found, GROUP_BYTES, Group, HEAD_BYTES, Message, Salt, SegmentNumber};
-use super::medium::Medium;
 use super::recovery::{FoundFile, OpenError, Opened, Recovered, Waiting, synced_before};
 use super::segment::{self, HEADER_BYTES, Segment, SegmentFile};
 use super::segments::Segments;
 use super::table::{Place, Table, rounded};
 use crate::door::HashMap;
+use crate::door::medium::Medium;
 use crate::ids::RecordId;
 
 /// What was read so far.

@@ -14,8 +14,8 @@
 //! group, which follows at once, contains the salt, too.
 
 use super::entry::{Entry, Found, GROUP_BYTES, HEAD_BYTES, Salt, SegmentNumber};
-use super::medium::SharedFile;
 use super::table::Stored;
+use crate::door::medium::SharedFile;
 use crate::ids::RecordId;
 
 /// The first bytes of every segment.

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::entry::{Salt, SegmentNumber};
-use super::medium::{Medium, SharedFile, is_no_room};
 use super::segment::{self, HEADER_BYTES, Header, Segment, SegmentFile};
 use super::table::{SEGMENT_MAX, Stored};
+use crate::door::medium::{Medium, SharedFile, is_no_room};
 use crate::door::random_bytes;
 use crate::ids::RecordId;
 

@@ -15,12 +15,12 @@ use super::inbox::{Inbox, Work};
 #[cfg(test)]
 use super::log::Figures;
 use super::log::{Log, Lookup, Written};
-use super::medium::is_no_room;
 use super::reader::Request;
 use super::requests::Requests;
 use super::segments::Purpose;
 use super::waiting::{Done, Gathered, Waiting, find};
 use crate::config::Fsync;
+use crate::door::medium::is_no_room;
 use crate::door::{HashMap, Instant};
 use crate::ids::RecordId;
 use crate::store::Unreadable;

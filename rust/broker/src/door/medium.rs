@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
 
-use crate::door::{Directory, DiskFile};
+use super::{Directory, DiskFile};
 
 /// What is read again block by block if reading a longer part fails.
 const BLOCK: usize = 4096;
