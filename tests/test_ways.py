@@ -71,7 +71,10 @@ CHECKS = """
     command/arrival.rs command/temporary.rs connection/pausing.rs delivery/admission.rs queue/kept.rs router/fan_out.rs
 """
 # The socket at both ends, the parts of the decoder, and what an ACK covers.
-PARTS = "connection/acknowledgement.rs connection/socket.rs proto/decode/body.rs proto/decode/head.rs proto/decode/offender.rs"
+PARTS = """
+    connection/acknowledgement.rs connection/socket.rs proto/decode/body.rs proto/decode/head.rs
+    proto/decode/offender.rs
+"""
 # What else happens to frames: other commands and transports, several subscribers, errors, waiting, RECEIPTs, effects.
 OTHER_WAYS = """
     command/commit.rs command/diagnostics.rs command/mod.rs command/send.rs command/subscribe.rs
