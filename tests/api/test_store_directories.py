@@ -28,7 +28,7 @@ def crc32c(octets: bytes) -> int:
 
 def header(version: int) -> bytes:
     """The header of the first segment in this version of the format (rust/broker/src/store/file/segment.rs)."""
-    fields = b"STOMPICA" + struct.pack("<IIQQ", version, 1, 1, 1)
+    fields = b"STOMPICA" + struct.pack("<IIQQQ", version, 1, 1, 1, 1)
     return fields + struct.pack("<I", crc32c(fields))
 
 
