@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.support import frames
 from tests.support.stored import PERSISTENT, Stored, send_stored
 
@@ -14,9 +12,6 @@ PUBLISHERS = 4
 COMMITS = 200
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a delivery that reaches the log before the COMMIT that sends its message is not noted"
-)
 def test_messages_of_transactions_are_marked_as_delivered_again(tmp_path: Path) -> None:
     """All were delivered, all COMMITs have their RECEIPT, and each queue has stored a later message."""
     stored = Stored(tmp_path / "store", writers=4)
