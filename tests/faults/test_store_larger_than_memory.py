@@ -106,7 +106,6 @@ def test_a_large_queue_survives_a_restart(stored: Stored) -> None:
     drain(stored.client(), "/queue/large", COUNT // 2, COUNT)
 
 
-@pytest.mark.xfail(strict=True, reason="whole segments of 64 MiB are read into memory, and it is not given back")
 @pytest.mark.timeout(300)
 def test_reading_the_store_takes_no_more_memory_than_running(stored: Stored, idle_kib: int) -> None:
     """docs/delivery.md, "What memory_limit counts": nothing of this size is left out."""
