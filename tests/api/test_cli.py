@@ -75,7 +75,10 @@ def test_options_of_both_styles_are_accepted(
         (["-C"], f"setting 'config' (value '', command line): {TEXT}"),
         (["--prot", "1"], "unknown setting 'prot' (value '1', command line): did you mean 'port'?"),
         (["-a"], "setting 'auth' (value '1', command line): not built yet in this version; only 0 is"),
-        (["-c", "5"], "setting 'checkpoint' (value '5', command line): not built yet in this version; only 0 is"),
+        (
+            ["-c", "1d"],
+            "setting 'checkpoint' (value '1d', command line): must be 0 (always), or a number of seconds up to 3600",
+        ),
         (["3000"], "'3000' is not a setting: write key=value; 'stompica --help' lists the settings"),
         (["sevre"], "'sevre' is not a setting: write key=value; 'stompica --help' lists the settings"),
     ],

@@ -63,6 +63,8 @@ mod paging_tests;
 #[cfg(test)]
 mod progress_tests;
 #[cfg(test)]
+mod revoked_id_tests;
+#[cfg(test)]
 mod session_tests;
 #[cfg(test)]
 mod shortage_tests;

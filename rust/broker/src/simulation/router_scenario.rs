@@ -111,7 +111,7 @@ impl Scenario<'_> {
         let id = [b'0' + (number / 8 % 3) as u8];
         let who = (ConnKey { index: 0, generation: 0 }, Some(&id[..]), AckMode::Auto);
         let is_legal = self.pattern(&name).is_ok();
-        match self.router.subscribe(name.as_bytes(), who, wire_format, None, 0) {
+        match self.router.subscribe(name.as_bytes(), who, wire_format, None, Some(0)) {
             Ok((key, change)) => {
                 let first = !self.model.local.iter().any(|(_, other)| *other == name);
                 assert_eq!(
