@@ -207,6 +207,19 @@ fn a_nack_of_what_a_late_ack_has_settled_covers_all_before_it() {
     assert_eq!(unacked, Some(0));
 }
 
+/// Else the next ACK would be taken for a part of this one.
+#[test]
+fn an_ack_ends_with_its_subscription() {
+    let (mut fixture, key, last) = with_very_many("1.2");
+    let ack = format!("ACK\n{}receipt:r\n\n", names("1.2", &last));
+    fixture.turn.budget = Budget::nearly_over();
+    assert_eq!(fixture.handle(key, &ack), Flow::Later);
+    let subscription = fixture.subscription(key, "s");
+    fixture.owners().remove_subscription(subscription.index, false);
+    assert_eq!(fixture.handle(key, &ack), Flow::Done);
+    assert!(!fixture.conn(key).is_acknowledging());
+}
+
 /// Seed 63036369: what a drop policy forgets is older than all that is held.
 #[test]
 fn a_nack_of_a_forgotten_delivery_takes_nothing_back() {

@@ -24,6 +24,14 @@ fn take_portion(unacked: &mut Unacked, covers: Covers, number: u64) -> (TakenOne
 impl Owners<'_> {
     /// Settles or requeues a delivery, or all up to it, the oldest first, for half of a turn. Returns whether all are done.
     pub(crate) fn acknowledge(&mut self, key: ConnKey, acknowledgement: Acknowledgement) -> bool {
+        let is_done = self.acknowledge_some(key, acknowledgement);
+        if is_done && acknowledgement.covers.is_cumulative() {
+            self.set_rest_of_ack(key, None); // the subscription may have ended in between
+        }
+        is_done
+    }
+
+    fn acknowledge_some(&mut self, key: ConnKey, acknowledgement: Acknowledgement) -> bool {
         let Acknowledgement { subscription, number, covers, verdict } = acknowledgement;
         if covers == Covers::Named && verdict == Verdict::Accepted {
             // The common case: one delivery, without a list.
@@ -34,7 +42,7 @@ impl Owners<'_> {
                 Some((taken, bytes))
             });
             let Some((taken, bytes)) = taken else { return true };
-            self.note_acknowledged(key, 1, bytes, None);
+            self.note_acknowledged(key, 1, bytes);
             self.turn.counters.acked += 1;
             self.delivery().settle_one(subscription, &taken);
             self.delivery().grant_credit(subscription);
@@ -48,7 +56,7 @@ impl Owners<'_> {
                 Verdict::Failed => 0, // it is delivered again
                 _ => taken.iter().map(|taken| consumer.owed_bytes(taken.message.size())).sum(),
             };
-            self.note_acknowledged(key, taken.len(), bytes, (!is_done).then_some(acknowledgement));
+            self.note_acknowledged(key, taken.len(), bytes);
             let ids = taken.iter().map(|taken| (taken.number, taken.id_hash));
             match covers {
                 // The client may not have refused these, and acknowledges their earlier deliveries later.
@@ -57,8 +65,12 @@ impl Owners<'_> {
                 Covers::Named | Covers::AllBefore => {}
             }
             self.carry_out_verdict(subscription, retries, verdict, taken);
-            if is_done || self.turn.budget.is_half_spent() {
-                return is_done;
+            if is_done {
+                return true;
+            }
+            if self.turn.budget.is_half_spent() {
+                self.set_rest_of_ack(key, Some(acknowledgement));
+                return false;
             }
         }
     }
@@ -80,8 +92,16 @@ impl Owners<'_> {
         }
     }
 
-    /// Notes that deliveries are no longer in flight, and what is left of the ACK or NACK that covers them.
-    fn note_acknowledged(&mut self, key: ConnKey, count: usize, bytes: usize, left: Option<Acknowledgement>) {
+    /// Notes what is left of an ACK or NACK, for the next turn.
+    fn set_rest_of_ack(&mut self, key: ConnKey, rest: Option<Acknowledgement>) {
+        let conn = self.connections.table.get_mut(key);
+        if let Some(pending_writes) = conn.and_then(|conn| conn.pending_writes.as_mut()) {
+            pending_writes.acknowledging = rest;
+        }
+    }
+
+    /// Notes that deliveries are no longer in flight.
+    fn note_acknowledged(&mut self, key: ConnKey, count: usize, bytes: usize) {
         self.turn.budget.visit(count);
         if self.turn.memory.is_short {
             self.delivery().note_ack(key, bytes);
@@ -90,7 +110,6 @@ impl Owners<'_> {
             self.connections.table.get_mut(key).and_then(|conn| conn.pending_writes.as_mut())
         {
             pending_writes.unacked -= count;
-            pending_writes.acknowledging = left;
         }
     }
 

@@ -192,13 +192,14 @@ impl Owners<'_> {
         self.connections.distribute(self.turn);
         let queues = self.queue().queues_everywhere();
         let who = (key, wanted.id, wanted.ack);
-        let (found, change) = match self.router.subscribe(destination, who, wire_format, own_queue, queues) {
-            Ok(done) => done,
-            Err(error) => {
-                own_queue.into_iter().for_each(|queue| self.queues.home.delete(queue));
-                return Err(error);
-            }
-        };
+        let (found, change) =
+            match self.router.subscribe(destination, who, wire_format, own_queue, Some(queues)) {
+                Ok(done) => done,
+                Err(error) => {
+                    own_queue.into_iter().for_each(|queue| self.queues.home.delete(queue));
+                    return Err(error);
+                }
+            };
         if wanted.id.is_none() {
             // Its id is the name that the client uses, because the destination may be a temporary one.
             self.router.subscriptions[found.index as usize].id = wanted.name().into();
