@@ -35,7 +35,7 @@ def serve(given: Sequence[Given]) -> None:
         server.attach(core, sink)
         dispatcher = logs.Dispatcher(core, sink)
         try:
-            for level, line in greeting(core, effective, descriptors):
+            for level, line in greeting(core, collected, effective, descriptors):
                 core.announce(level, line)
             core.wait()
             core.announce("info", "stopped")
@@ -43,7 +43,9 @@ def serve(given: Sequence[Given]) -> None:
             dispatcher.close()
 
 
-def greeting(core: _core.Broker, effective: dict[str, str], descriptors: int) -> Iterator[tuple[str, str]]:
+def greeting(
+    core: _core.Broker, given: Sequence[Given], effective: dict[str, str], descriptors: int
+) -> Iterator[tuple[str, str]]:
     """Yields the first lines of the log with their levels: version, address, writers and the effective limits.
 
     `descriptors` is how many the process may open; each connection takes one.
@@ -54,6 +56,8 @@ def greeting(core: _core.Broker, effective: dict[str, str], descriptors: int) ->
     yield "info", f"listening on {address} (STOMP over TCP and WebSocket)"
     shown = ("writers", "max_connections", "memory_limit", "outbox_limit", "max_message_size", "slow_consumer")
     yield "info", " ".join(f"{key}={effective[key]}" for key in shown)
+    if any(value.strip().lower() == "dbm" for _, value, _ in given):
+        yield "info", "stompserver's store dbm means store=file: its own files are not read"
     connections = int(effective["max_connections"])
     if connections > descriptors:
         yield "warn", f"max_connections is {connections}, but 'ulimit -n' allows only {descriptors}: raise that limit"

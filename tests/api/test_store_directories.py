@@ -94,7 +94,6 @@ def test_a_directory_is_created_with_its_parents(start_broker: StartBroker, tmp_
     assert (tmp_path / "a" / "b" / "c").is_dir()
 
 
-@pytest.mark.xfail(strict=True, reason="it is in the directory from which the broker was started")
 def test_a_relative_directory_is_in_working_dir(start_broker: StartBroker, tmp_path: Path) -> None:
     """docs/configuration.md: `dir` is inside `working_dir`."""
     (tmp_path / "base").mkdir()
@@ -137,13 +136,11 @@ def test_a_foreign_segment_is_refused_and_not_changed(
 
 
 @EACH_FOREIGN
-@pytest.mark.xfail(strict=True, reason="the log says it, too, and that the broker listens")
 def test_a_foreign_segment_is_refused_with_one_line(stompica: CommandLine, foreign: Path, said: str) -> None:
     assert refused(start(stompica, foreign), status=1) == f"cannot use dir '{foreign}' for store=file: {said}"
 
 
 @EACH_FOREIGN
-@pytest.mark.xfail(strict=True, reason="the lock file is created first, and stays")
 def test_nothing_is_added_to_a_directory_with_a_foreign_segment(
     stompica: CommandLine, foreign: Path, said: str
 ) -> None:

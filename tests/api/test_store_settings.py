@@ -62,7 +62,6 @@ def test_diagnostics_name_the_store(start_broker: StartBroker, tmp_path: Path, s
         assert answer(wire, "store")["kind"] == kind
 
 
-@pytest.mark.xfail(strict=True, reason="the log has no such line")
 def test_the_log_notes_that_dbm_means_file(start_broker: StartBroker, tmp_path: Path) -> None:
     """stompserver's `dbm` means `file`, and the log says so."""
     log = start_broker(store="dbm", dir=tmp_path / "store").log_of_ordered_end()

@@ -102,10 +102,10 @@ impl Broker {
     pub fn start(config: Config, log: Arc<LogQueue>, reclaim: fn()) -> Result<Broker, StartError> {
         let (host, port) = (config.host.clone(), config.port);
         let bind_error = |error| StartError::Bind { host: host.clone(), port, error };
-        let control = Arc::new(Control::default());
-        let storage = Storage::open(&config, &control)?;
         let mut listener = Listener::bind(&host, port).map_err(bind_error)?;
         let address = listener.address().map_err(bind_error)?;
+        let control = Arc::new(Control::default());
+        let storage = Storage::open(&config, address, &control)?;
         let writers = config.writers;
         let thread_error = |error| StartError::Threads { writers, error };
         let polls =

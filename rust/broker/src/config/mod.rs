@@ -140,6 +140,8 @@ pub struct Config {
     pub log_frames: bool,
     /// How the process prints its log.
     pub log_format: LogFormat,
+    /// Directory that relative names are based on.
+    pub working_dir: String,
     /// Directory of the store, logs and recordings.
     pub dir: String,
     /// Where messages are stored.
@@ -189,6 +191,7 @@ impl Default for Config {
             log_level: Level::Info,
             log_frames: false,
             log_format: LogFormat::Text,
+            working_dir: ".".to_owned(),
             dir: ".stompica".to_owned(),
             store: StoreKind::Memory,
             fsync: Fsync::Always,

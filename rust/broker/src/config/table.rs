@@ -191,7 +191,7 @@ static TABLE: &[Setting] = &[
     setting(QUEUES, "prefetch", integer(1, COUNT_MAX), "1000", "Maximum number of unacknowledged deliveries of a subscription.").fills(|c| &mut c.prefetch),
 
     setting(STORE, "config", Kind::Text, "none", "Settings file: TOML, or stompserver's YAML. It is read only when named here; the environment and the command line override it.").fixed(),
-    setting(STORE, "working_dir", Kind::Text, ".", "Directory that relative names are based on.").fixed(),
+    setting(STORE, "working_dir", Kind::Text, ".", "Directory that relative names are based on.").fixed().fills(|c| &mut c.working_dir),
     setting(STORE, "dir", Kind::Text, ".stompica", "Directory of the store, logs and recordings, inside working_dir.").also(&["storage"]).fixed().fills(|c| &mut c.dir),
     setting(STORE, "store", Kind::Choice(&["memory", "file", "sqlite", "dbm", "activerecord"]), "memory", "Where messages are stored. stompserver's dbm and activerecord mean file and sqlite.")
         .also(&["queue", "queuetype"]).fixed().only(&["memory", "file", "dbm"]).fills(|c| &mut c.store),

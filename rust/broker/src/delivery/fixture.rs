@@ -94,7 +94,7 @@ impl Fixture {
         let who = (conn, Some(id.as_bytes()), ack);
         let (key, _) = self
             .router
-            .subscribe(topic.as_bytes(), who, Self::wire_format(), target_queue, 0)
+            .subscribe(topic.as_bytes(), who, Self::wire_format(), target_queue, Some(0))
             .expect("a topic");
         self.list(conn, key);
         if let Some(queue) = target_queue {

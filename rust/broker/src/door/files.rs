@@ -33,10 +33,18 @@ pub enum ClaimError {
 pub struct Directory {
     path: PathBuf,
     handle: File,
-    _lock: File,
+    /// `None`: it was only looked at.
+    _lock: Option<File>,
 }
 
 impl Directory {
+    /// Looks at a directory without claiming it; `None` if a stompica has claimed it before, or if it cannot be read.
+    #[must_use]
+    pub fn look_at(path: &Path) -> Option<Self> {
+        let handle = File::open(path).ok().filter(|_| !path.join(LOCK).exists())?;
+        Some(Directory { path: path.to_owned(), handle, _lock: None })
+    }
+
     /// Claims a directory, which is created with its parents if it does not exist. `holder` is what others are told who try
     /// to claim it meanwhile.
     ///
@@ -59,7 +67,7 @@ impl Directory {
         }
         lock.set_len(0)?;
         lock.write_all(holder.as_bytes())?;
-        let directory = Directory { path: path.to_owned(), handle: File::open(path)?, _lock: lock };
+        let directory = Directory { path: path.to_owned(), handle: File::open(path)?, _lock: Some(lock) };
         directory.sync()?;
         Ok(directory)
     }

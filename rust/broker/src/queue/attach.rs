@@ -145,7 +145,7 @@ impl Owners<'_> {
         // This group writes to no connection: its messages go to the queue.
         let wire_format = WireFormat { framing: Framing::Stomp, version: Version::V1_2, without };
         let nobody = (ConnKey::NONE, None, AckMode::Auto);
-        match self.router.subscribe(topic, nobody, wire_format, Some(queue), self.queues_everywhere()) {
+        match self.router.subscribe(topic, nobody, wire_format, Some(queue), Some(self.queues_everywhere())) {
             Ok((binding, _)) => {
                 // Each home answers once; the last requester is the caller's own.
                 let requesters = (1..self.turn.shards).map(|_| to.requester()).collect();

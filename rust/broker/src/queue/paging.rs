@@ -295,7 +295,7 @@ impl Home {
     /// Replaces the store of a home without messages.
     #[cfg(test)]
     pub fn use_store(&mut self, store: Box<dyn crate::store::Store>) {
-        self.replace_store(store);
+        self.replace_store(store, crate::door::HashMap::default());
     }
 
     /// Sets the limits of the messages that stay loaded at the front of each queue.

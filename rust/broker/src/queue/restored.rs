@@ -7,20 +7,25 @@
 use std::sync::Arc;
 use std::vec;
 
-use super::durable::Binding;
-use super::notes::Local;
-use super::paged::Stub;
-use super::{Owners, QueueKind};
-use crate::door::sync::{AtomicUsize, Ordering};
-use crate::ids::{ConnKey, NO_RECORD, RecordId};
-use crate::log::Level;
-use crate::message::OwnedMessage;
-use crate::router::group::{Framing, WireFormat};
-use crate::store::Store;
-use crate::turn::jobs::Job;
 use stompica_proto::Version;
 use stompica_proto::encode::Message;
 use stompica_proto::session::AckMode;
+
+use super::durable::Binding;
+use super::home::Home;
+use super::notes::Local;
+pub use super::paged::Stub;
+use super::types::FIRST_SEQ;
+use super::{Owners, QueueKind};
+use crate::door::HashMap;
+use crate::door::sync::{AtomicUsize, Ordering};
+use crate::ids::{ConnKey, QueueKey, RecordId};
+use crate::log::Level;
+use crate::message::OwnedMessage;
+use crate::router::group::{Framing, WireFormat};
+use crate::store::handle::Handle;
+use crate::store::{Counts, Store};
+use crate::turn::jobs::Job;
 
 /// How names of queues of durable subscriptions begin.
 pub const DURABLE: &[u8] = b"durable\n";
@@ -38,23 +43,8 @@ pub(super) fn definition(name: &[u8], topic: &[u8], shared: bool) -> OwnedMessag
     owned
 }
 
-/// A message that waits in a queue, as the store found it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting {
-    /// Its record.
-    pub record: RecordId,
-    /// Its place in the queue.
-    pub place: u64,
-    /// When it expires, on the broker's clock; 0: never.
-    pub expires_ms: u64,
-    /// Its size.
-    pub bytes: u32,
-    /// How often it was delivered, and how often that has failed.
-    pub counts: (u32, u16),
-}
-
-/// The queue and the messages in it.
-pub type Line = (Box<[u8]>, Vec<Waiting>);
+/// A queue and the messages in it, in order.
+pub type Line = (Box<[u8]>, Vec<Stub>);
 
 /// The homes that have not everything yet.
 #[derive(Debug)]
@@ -80,6 +70,8 @@ impl Restoring {
 pub struct Share {
     /// Its store.
     pub store: Box<dyn Store>,
+    /// How often messages were delivered, of those that were.
+    pub counts: HashMap<RecordId, Counts>,
     /// Definitions of durable subscriptions.
     pub definitions: Vec<OwnedMessage>,
     /// Retained messages.
@@ -99,6 +91,8 @@ pub(crate) struct Restoration {
     /// The line at hand, and how many of its messages were restored.
     line: Option<(Line, usize)>,
     homes: Arc<Restoring>,
+    /// Durable subscriptions that cannot be restored: their messages stay in the store.
+    failed: Vec<Box<[u8]>>,
 }
 
 impl Restoration {
@@ -116,14 +110,15 @@ const PORTION: usize = 256;
 impl Owners<'_> {
     /// Begins to restore what the store has for this home.
     pub(crate) fn restore(&mut self, share: Share) {
-        let Share { store, definitions, retained, lines, homes } = share;
-        self.queues.home.replace_store(store);
+        let Share { store, counts, definitions, retained, lines, homes } = share;
+        self.queues.home.replace_store(store, counts);
         self.queues.restoration = Some(Box::new(Restoration {
             definitions: definitions.into_iter(),
             retained: retained.into_iter(),
             lines: lines.into_iter(),
             line: None,
             homes,
+            failed: Vec::new(),
         }));
         self.turn.jobs.push(Job::Restore);
     }
@@ -134,7 +129,7 @@ impl Owners<'_> {
         while !self.turn.budget.is_exhausted() && !restoration.is_done() {
             if let Some(definition) = restoration.definitions.next() {
                 self.turn.budget.visit(PORTION / 16);
-                self.restore_durable(&definition);
+                restoration.failed.extend(self.restore_durable(&definition));
             } else if let Some(message) = restoration.retained.next() {
                 self.turn.budget.visit(1);
                 self.queues.retained.restore(message);
@@ -155,13 +150,19 @@ impl Owners<'_> {
         Some(restoration.homes)
     }
 
-    fn restore_durable(&mut self, definition: &OwnedMessage) {
+    /// Restores a durable subscription. Returns its name if that is not possible with the settings of today.
+    fn restore_durable(&mut self, definition: &OwnedMessage) -> Option<Box<[u8]>> {
         let (topic, name) = (definition.destination(), definition.message().body);
         let kind = QueueKind::Durable { shared: definition.message().id == SHARED };
+        if self.queues.home.find(name).is_some() {
+            // It was defined anew, since this definition could not be restored then.
+            self.queues.home.store.forget(definition.record);
+            return None;
+        }
         let queue = self.queues.home.create(name, kind);
         let wire_format = WireFormat { framing: Framing::Stomp, version: Version::V1_2, without: 0 };
         let nobody = (ConnKey::NONE, None, AckMode::Auto);
-        match self.router.subscribe(topic, nobody, wire_format, Some(queue), 0) {
+        match self.router.subscribe(topic, nobody, wire_format, Some(queue), None) {
             Ok((subscription, _)) => {
                 let (topic, record) = (topic.into(), definition.record);
                 let binding = Binding { subscription, topic, requesters: Vec::new(), record };
@@ -173,16 +174,19 @@ impl Owners<'_> {
                 self.queues.bindings.insert(queue, binding);
             }
             Err(error) => {
-                let (name, topic) = (String::from_utf8_lossy(name), String::from_utf8_lossy(topic));
-                let name = name.replace('\n', " ");
-                let text =
-                    format!("the durable subscription '{name}' to '{topic}' is dropped: {}", error.detail);
+                let text = format!(
+                    "the durable subscription '{}' to '{}' cannot be restored, and stays in the store: {}",
+                    String::from_utf8_lossy(name).replace('\n', " "),
+                    String::from_utf8_lossy(topic),
+                    error.detail
+                );
                 self.turn.log(Level::Error, || text);
                 self.queues.home.delete(queue);
-                self.queues.home.store.forget(definition.record);
+                return Some(name.into());
             }
         }
         self.count_queues();
+        None
     }
 
     fn restore_messages(&mut self, restoration: &mut Restoration) {
@@ -194,6 +198,7 @@ impl Owners<'_> {
         let found = self.queues.home.find(name);
         let key = match found {
             Some(key) => key,
+            None if restoration.failed.contains(name) => return,
             None if name.starts_with(DURABLE) => {
                 let text = || {
                     let name = String::from_utf8_lossy(name).replace('\n', " ");
@@ -205,7 +210,7 @@ impl Owners<'_> {
                 if done == 0 {
                     self.turn.log(Level::Warn, text);
                 }
-                messages[done..end].iter().for_each(|waiting| self.queues.home.store.forget(waiting.record));
+                messages[done..end].iter().for_each(|stub| self.queues.home.store.forget(stub.record));
                 restoration.line = (end < messages.len()).then_some((line, end));
                 return;
             }
@@ -220,26 +225,21 @@ impl Owners<'_> {
     }
 }
 
-impl super::home::Home {
+impl Home {
     /// Replaces the store of a home without messages.
-    pub(super) fn replace_store(&mut self, store: Box<dyn Store>) {
-        self.store = crate::store::handle::Handle::new(store);
+    pub(super) fn replace_store(&mut self, store: Box<dyn Store>, counts: HashMap<RecordId, Counts>) {
+        self.store = Handle::new(store).knowing(counts);
         self.paging.turn_on(self.store.pages());
     }
 
     /// Adds messages that are in the store behind those of a queue.
-    fn restore(&mut self, key: crate::ids::QueueKey, messages: &[Waiting]) {
+    fn restore(&mut self, key: QueueKey, messages: &[Stub]) {
         let Some(queue) = self.queues.get_mut(key) else { return };
-        for waiting in messages {
-            debug_assert!(waiting.record != NO_RECORD);
-            let Waiting { record, place, expires_ms, bytes, counts } = *waiting;
-            if counts != (0, 0) {
-                self.store.remember(record, counts);
-            }
-            queue.pending.restore(Stub { record, seq: place, expires_ms, bytes });
-            match place < super::types::FIRST_SEQ {
-                true => queue.next_first = place + 1,
-                false => queue.next_seq = place + 1,
+        for stub in messages {
+            queue.pending.restore(*stub);
+            match stub.seq < FIRST_SEQ {
+                true => queue.next_first = stub.seq + 1,
+                false => queue.next_seq = stub.seq + 1,
             }
         }
         queue.enqueued += messages.len() as u64;

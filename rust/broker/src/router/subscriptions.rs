@@ -16,8 +16,8 @@ use crate::ids::{QueueKey, SubscriptionKey};
 use crate::text::Text;
 
 impl Router {
-    /// Adds a subscription to a topic or a pattern of topics. With a `target_queue`, its messages go into that queue. `queues`
-    /// count against `max_destinations` as well.
+    /// Adds a subscription to a topic or a pattern of topics. With a `target_queue`, its messages go into that queue. So many
+    /// `queues` count against `max_destinations` as well; `None`: without that limit.
     ///
     /// # Errors
     /// `E-DEST-INVALID`, `E-DEST-COUNT`; nothing has changed then.
@@ -27,11 +27,11 @@ impl Router {
         (conn, id, ack): (ConnKey, Option<&[u8]>, AckMode),
         wire_format: WireFormat,
         target_queue: Option<QueueKey>,
-        queues: usize,
+        queues: Option<usize>,
     ) -> Result<(SubscriptionKey, InterestChange), ProtocolError> {
         let filter = match self.find_filter(name)? {
             Some(filter) => filter,
-            None if self.is_at_limit(queues) => return Err(self.too_many()),
+            None if queues.is_some_and(|queues| self.is_at_limit(queues)) => return Err(self.too_many()),
             None => self.add_filter(&Arc::new(name.into()))?,
         };
         let group = self.group(filter, wire_format, id, target_queue);

@@ -62,7 +62,7 @@ proptest! {
                 let target_queue = (kind == 5).then_some(Key { index: 0, generation: 0 });
                 let who = (key(0), Some(id.as_bytes()), AckMode::Auto);
                 let (Key { index, .. }, change) =
-                    router.subscribe(name.as_bytes(), who, wire_format(kind), target_queue, 0).expect("a legal name");
+                    router.subscribe(name.as_bytes(), who, wire_format(kind), target_queue, Some(0)).expect("a legal name");
                 let first = !live.iter().any(|(_, other)| *other == name);
                 prop_assert_eq!(change == InterestChange::Changed, first);
                 live.push((index, name));
@@ -95,7 +95,8 @@ fn equal_subscriptions_share_a_group_unless_they_have_a_queue() {
     let mut router = router();
     let mut add = |id: &[u8], target_queue, number| {
         let who = (key(0), Some(id), AckMode::Auto);
-        let (found, _) = router.subscribe(b"/t", who, wire_format(number), target_queue, 0).expect("a topic");
+        let (found, _) =
+            router.subscribe(b"/t", who, wire_format(number), target_queue, Some(0)).expect("a topic");
         match router.subscriptions[found.index as usize].place {
             Place::Topic { group, .. } => group,
             Place::Queue => panic!("a subscription to a topic"),
@@ -145,7 +146,7 @@ fn interest_of_other_shards_is_part_of_a_destination() {
 fn the_receivers_of_a_name_and_of_a_pattern_are_added() {
     let mut router = router();
     let who = (key(0), None, AckMode::Auto);
-    let (found, _) = router.subscribe(b"/t/a", who, wire_format(0), None, 0).expect("a topic");
+    let (found, _) = router.subscribe(b"/t/a", who, wire_format(0), None, Some(0)).expect("a topic");
     router.set_interest(&text(b"/t/*"), ShardId(1), true);
     let destination = router.destination(b"/t/a").expect("a topic");
     let exact = router.subscriptions[found.index as usize].filter_index().expect("a topic's") as usize;
@@ -176,7 +177,7 @@ fn reports_of(count: u32, id: impl Fn(u32) -> String) -> Vec<(usize, u32)> {
     for number in 0..count {
         let id = id(number);
         let who = (key(number), Some(id.as_bytes()), AckMode::Auto);
-        let (found, _) = router.subscribe(b"/t", who, wire_format(0), None, 0).expect("a topic");
+        let (found, _) = router.subscribe(b"/t", who, wire_format(0), None, Some(0)).expect("a topic");
         keys.push(found);
         told.extend(router.fan_out_size_to_tell(0).map(|fan_out_size| (keys.len(), fan_out_size)));
     }
@@ -242,7 +243,7 @@ fn a_forgotten_name_has_no_receivers() {
     let config = Config { memory_limit: 0, ..Config::default() };
     let mut router = Router::new(&config, crate::door::HashState::default());
     let who = (key(0), None, AckMode::Auto);
-    router.subscribe(b"/t/*", who, wire_format(0), None, 0).expect("a pattern");
+    router.subscribe(b"/t/*", who, wire_format(0), None, Some(0)).expect("a pattern");
     router.set_interest(&text(b"/t/>"), ShardId(1), true);
     let kept = router.destination(b"/t/a").expect("a topic");
     assert_eq!((router.filter_count(kept), router.reach(kept).remote), (2, 2));
@@ -260,7 +261,7 @@ fn a_forgotten_name_has_no_receivers() {
 fn a_name_that_was_resolved_before_patterns_changed_has_no_receivers() {
     let mut router = router();
     let who = (key(0), None, AckMode::Auto);
-    let (pattern, _) = router.subscribe(b"/t/*", who, wire_format(0), None, 0).expect("a pattern");
+    let (pattern, _) = router.subscribe(b"/t/*", who, wire_format(0), None, Some(0)).expect("a pattern");
     let before = router.destination(b"/t/a").expect("a topic");
     router.unsubscribe(pattern.index);
     assert_eq!((router.reach(before).filters, router.reach(before).remote), (0, 0));
@@ -273,7 +274,7 @@ fn the_last_name_is_resolved_again_after_patterns_changed() {
     assert_eq!(router.last_destination(b"/t/a"), Some(destination));
     assert_eq!(router.last_destination(b"/t/b"), None);
     let who = (key(0), None, AckMode::Auto);
-    let (pattern, _) = router.subscribe(b"/t/*", who, wire_format(0), None, 0).expect("a pattern");
+    let (pattern, _) = router.subscribe(b"/t/*", who, wire_format(0), None, Some(0)).expect("a pattern");
     assert_eq!(router.last_destination(b"/t/a"), None, "the pattern may match it");
     assert_eq!(receivers(&mut router, "/t/a"), [pattern.index]);
     assert_eq!(router.last_destination(b"/t/a"), Some(destination));
@@ -307,7 +308,7 @@ fn destinations_are_counted_against_their_limit() {
             .subscribe(name, (key(0), None, AckMode::Auto), wire_format(0), None, queues)
             .map(|(found, _)| found)
     };
-    add(b"/a", 0).expect("the first");
-    add(b"/a", 1).expect("the same again");
-    assert_eq!(add(b"/b", 0).expect_err("one more").code, Code::DestinationCount);
+    add(b"/a", Some(0)).expect("the first");
+    add(b"/a", Some(1)).expect("the same again");
+    assert_eq!(add(b"/b", Some(0)).expect_err("one more").code, Code::DestinationCount);
 }

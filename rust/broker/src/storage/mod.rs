@@ -10,6 +10,7 @@ pub mod control;
 mod log_thread;
 mod sharing;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,17 +18,25 @@ pub(crate) use self::control::Control;
 pub(crate) use self::log_thread::run;
 use crate::config::{Config, Fsync, StoreKind};
 use crate::door::{ClaimError, Directory, process_id};
+use crate::store::file::recovery::{OpenError, check};
 
 /// The length of a segment of the log in bytes.
 const SEGMENT_BYTES: u64 = 64 << 20;
 
 /// Why a store cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot use dir '{dir}' for store={store}: {error}")]
+#[error("cannot use dir '{dir}' for store=file: {cause}")]
 pub struct StorageError {
     dir: String,
-    store: &'static str,
-    error: ClaimError,
+    cause: Cause,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Cause {
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    #[error(transparent)]
+    Open(#[from] OpenError),
 }
 
 /// The storage that the settings choose.
@@ -48,20 +57,29 @@ pub(crate) struct Files {
 }
 
 impl Storage {
-    /// Claims the directory of the store.
+    /// Claims the directory of the store for the broker at this address. What is no store of this version is not changed.
     ///
     /// # Errors
     /// See [`StorageError`].
-    pub(crate) fn open(config: &Config, control: &Arc<Control>) -> Result<Self, StorageError> {
+    pub(crate) fn open(
+        config: &Config,
+        address: SocketAddr,
+        control: &Arc<Control>,
+    ) -> Result<Self, StorageError> {
         if config.store == StoreKind::Memory {
             return Ok(Storage::Memory);
         }
-        let holder = format!("process {} (stompica, port {})", process_id(), config.port);
-        match Directory::claim(Path::new(&config.dir), &holder) {
-            Ok(directory) => {
-                Ok(Storage::File(Files { directory, fsync: config.fsync, control: Arc::clone(control) }))
+        let path = Path::new(&config.working_dir).join(&config.dir);
+        let claim = || -> Result<Directory, Cause> {
+            if let Some(directory) = Directory::look_at(&path) {
+                check(&directory)?;
             }
-            Err(error) => Err(StorageError { dir: config.dir.clone(), store: "file", error }),
-        }
+            let holder = format!("process {} (stompica, port {})", process_id(), address.port());
+            let directory = Directory::claim(&path, &holder)?;
+            check(&directory)?;
+            Ok(directory)
+        };
+        let directory = claim().map_err(|cause| StorageError { dir: path.display().to_string(), cause })?;
+        Ok(Storage::File(Files { directory, fsync: config.fsync, control: Arc::clone(control) }))
     }
 }

@@ -1,16 +1,15 @@
 //! Gives each home its share of what the store has.
 
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use super::log_thread::Opened;
 use crate::destination::home_of;
-use crate::door::HashState;
-use crate::door::wall_clock_ms;
-use crate::queue::restored::{Line, Restoring, Share, Waiting};
+use crate::door::{HashMap, HashState, wall_clock_ms};
+use crate::queue::restored::{Restoring, Share, Stub};
 use crate::store::file::handle::LogHandle;
 use crate::store::file::recovery::{self, Recovered};
 use crate::store::{DEFINITIONS, RETAINED};
-use std::hash::BuildHasher as _;
 
 /// Sorts what was recovered by homes. `now_ms` is the broker's clock.
 ///
@@ -26,6 +25,7 @@ pub(super) fn share(
     let mut shares: Vec<Share> = (0..shards)
         .map(|shard| Share {
             store: Box::new(LogHandle::new(shard, Arc::clone(&opened.inbox))),
+            counts: HashMap::default(),
             definitions: Vec::new(),
             retained: Vec::new(),
             lines: Vec::new(),
@@ -57,15 +57,20 @@ pub(super) fn share(
             }
             continue;
         }
-        let restored = |found: recovery::Waiting| Waiting {
-            record: found.record,
-            place: found.place,
-            expires_ms: on_clock(found.expires_ms),
-            bytes: found.bytes,
-            counts: counts.get(&found.record).map_or((0, 0), |counts| (counts.deliveries, counts.failures)),
+        let share = &mut shares[home(&name)];
+        for found in &waiting {
+            if let Some(known) = counts.get(&found.record) {
+                share.counts.insert(found.record, *known);
+            }
+        }
+        let stub = |recovery::Waiting { record, place, expires_ms, bytes }| Stub {
+            record,
+            seq: place,
+            expires_ms: on_clock(expires_ms),
+            bytes,
         };
-        let line: Line = (name.clone().into(), waiting.into_iter().map(restored).collect());
-        shares[home(&name)].lines.push(line);
+        // The room of one list becomes that of the other: they have the same size.
+        share.lines.push((name.into(), waiting.into_iter().map(stub).collect()));
     }
     (shares, unreadable)
 }

@@ -42,6 +42,15 @@ pub type Position = u64;
 /// Identifies a transaction of one handle.
 pub type TransactionId = u64;
 
+/// How often a message was delivered, and how often that failed. Both only grow, so the larger one is the later one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Counts {
+    /// Deliveries.
+    pub deliveries: u32,
+    /// NACKs and `ack_timeout`s.
+    pub failures: u16,
+}
+
 /// The store, for one shard.
 pub trait Store: Debug + Send {
     /// Keeps a message of a queue at the message's place. Returns [`NO_RECORD`] if the store does not keep it.
@@ -72,7 +81,7 @@ pub trait Store: Debug + Send {
     }
 
     /// Notes how often a message was delivered and how often that has failed, for the next process. No RECEIPT waits for it.
-    fn deliver(&mut self, _record: RecordId, _deliveries: u32, _failures: u16) {}
+    fn deliver(&mut self, _record: RecordId, _counts: Counts) {}
 
     /// A turn begins, at this time of the broker's clock.
     fn begin_turn(&mut self, _now_ms: u64) {}

@@ -34,6 +34,7 @@
 
 use super::varint::Reader;
 use crate::ids::RecordId;
+pub use crate::store::Counts;
 
 /// The bytes before the fields of an entry: length, checksum, kind.
 pub const HEAD_BYTES: usize = 9;
@@ -79,15 +80,6 @@ impl Salt {
             *checksum = (u32::from_le_bytes(*checksum) ^ self.mask()).to_le_bytes();
         }
     }
-}
-
-/// How often a message was delivered, and how often that failed. Both only grow, so the larger one is the later one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Counts {
-    /// Deliveries.
-    pub deliveries: u32,
-    /// NACKs and `ack_timeout`s.
-    pub failures: u16,
 }
 
 /// A message as the log has it.

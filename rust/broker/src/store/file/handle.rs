@@ -180,8 +180,8 @@ impl Store for LogHandle {
         }
     }
 
-    fn deliver(&mut self, record: RecordId, deliveries: u32, failures: u16) {
-        self.batch.calls.push(Call::Deliver(record, Counts { deliveries, failures }));
+    fn deliver(&mut self, record: RecordId, counts: Counts) {
+        self.batch.calls.push(Call::Deliver(record, counts));
     }
 
     fn position(&self) -> Position {

@@ -119,6 +119,14 @@ pub fn open(
     scan.end(medium, segment_bytes)
 }
 
+/// Whether a directory may be opened, as far as the beginnings of its files tell. Changes nothing.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn check(medium: &dyn Medium) -> Result<(), OpenError> {
+    find(medium).map(|_| ())
+}
+
 /// A segment's file that was found.
 #[derive(Debug)]
 pub(super) struct FoundFile {
