@@ -13,7 +13,7 @@ use super::entry::{ENTRY_BYTES_MAX, Entry, Found, HEAD_BYTES, SegmentNumber};
 use super::log::Log;
 use super::segment::{HEADER_BYTES, Segment, SegmentFile};
 use super::table::Place;
-use crate::door::medium::read_readable;
+use crate::door::medium::{is_no_room, read_readable};
 
 /// How much of a segment is read at a time, unless one entry is larger.
 const STEP_BYTES: usize = 1 << 20;
@@ -30,8 +30,6 @@ pub struct Replacing {
     /// Where the next step begins, and where the last one ends.
     at: u64,
     end: u64,
-    /// The bytes of it that were needed at first, and so the room that is kept for them.
-    needed_bytes: u64,
 }
 
 /// What a step of compaction is.
@@ -78,7 +76,7 @@ impl Log {
             let needed_bytes = segment.needed_bytes();
             let end = if needed_bytes == 0 { HEADER_BYTES } else { segment.end };
             let (number, file) = (segment.number, segment.file.clone());
-            *replacing = Some(Replacing { segment: number, file, at: HEADER_BYTES, end, needed_bytes });
+            *replacing = Some(Replacing { segment: number, file, at: HEADER_BYTES, end });
         }
         let Some(current) = replacing else { return Step::Nothing };
         while current.at < current.end {
@@ -98,17 +96,14 @@ impl Log {
     /// # Errors
     /// The disk fails.
     pub fn remove(&mut self, segment: SegmentNumber) -> io::Result<u64> {
-        self.segments.remove(segment)
+        match self.segments.remove(segment) {
+            Err(error) if !is_no_room(&error) => Err(self.fail(error)),
+            other => other,
+        }
     }
 }
 
 impl Replacing {
-    /// The room that has to be left for the steps to come.
-    #[must_use]
-    pub fn room(&self) -> u64 {
-        self.needed_bytes
-    }
-
     /// Reads what the next step has. What is damaged, also zeros, is passed over: the messages in it stay in the table.
     fn read(&mut self) -> Batch {
         let mut bytes = vec![0; STEP_BYTES.min(usize::try_from(self.end - self.at).unwrap_or(STEP_BYTES))];

@@ -21,7 +21,7 @@ const THIS_GROUP: SegmentNumber = 0;
 /// More memory than this is given back after a group.
 const SPARE_BYTES: usize = 4 << 20;
 /// What a forgotten or a delivered record and the head of an entry take at most.
-const CALL_BYTES: u64 = 48;
+pub const CALL_BYTES: u64 = 48;
 
 /// A message of the group.
 #[derive(Clone, Copy, Debug)]

@@ -38,8 +38,6 @@ pub struct LogHandle {
     open: HashMap<TransactionId, Batch>,
     entered: Option<TransactionId>,
     last_transaction: TransactionId,
-    /// Messages that were too large for the log since that was asked last.
-    refused: u64,
     /// The longest message of the log, and all messages of a transaction together; shorter in tests.
     entry_bytes_max: usize,
     /// Records that were requested and have not been answered.
@@ -69,7 +67,6 @@ impl LogHandle {
             open: HashMap::default(),
             entered: None,
             last_transaction: 0,
-            refused: 0,
             entry_bytes_max: ENTRY_BYTES_MAX - COMMIT_RESERVE,
             requested: HashMap::default(),
             loaded: VecDeque::new(),
@@ -78,25 +75,17 @@ impl LogHandle {
         }
     }
 
-    /// How many messages [`keep`](Store::keep) has refused since this was asked last, because they, or the messages of their
-    /// transaction together, are longer than the log could read again. Such a message has no record: it is not kept. A broker
-    /// whose `max_message_size` and `max_transaction_size` are below 512 MiB never meets this.
-    #[cfg(test)]
-    pub fn take_refused(&mut self) -> u64 {
-        take(&mut self.refused)
-    }
-
-    /// Whether a message is too long to be kept.
-    fn is_too_long(&mut self, queue: &[u8], sent: &Sent<'_>) -> bool {
+    /// Whether a message, or the messages of its transaction together, are longer than the log could read again. Such a message
+    /// is not kept and has no record. A broker whose `max_message_size` and `max_transaction_size` are below 512 MiB never meets
+    /// this.
+    fn is_too_long(&self, queue: &[u8], sent: &Sent<'_>) -> bool {
         let parts = [queue, sent.destination, sent.id, sent.headers, sent.body];
         let own: usize = parts.iter().map(|part| part.len()).sum();
         let before = match self.entered.and_then(|entered| self.open.get(&entered)) {
             Some(transaction) => transaction.bytes.len(),
             None => 0,
         };
-        let is_too_long = before.saturating_add(own).saturating_add(MESSAGE_BYTES) > self.entry_bytes_max;
-        self.refused += u64::from(is_too_long);
-        is_too_long
+        before.saturating_add(own).saturating_add(MESSAGE_BYTES) > self.entry_bytes_max
     }
 
     fn next_record(&mut self) -> RecordId {

@@ -138,7 +138,6 @@ fn a_message_that_could_not_be_read_again_is_refused_and_not_kept() {
     let mut fixture = Fixture::new();
     fixture.handles[0].entry_bytes_max = 1000;
     assert_eq!(fixture.handles[0].keep(b"/queue/a", &message(&[b'x'; 1000], 0)), NO_RECORD);
-    assert_eq!((fixture.handles[0].take_refused(), fixture.handles[0].take_refused()), (1, 0));
     let kept = fixture.handles[0].keep(b"/queue/a", &message(&[b'x'; 500], 0));
     // The messages of a transaction are one entry.
     let transaction = fixture.handles[0].begin_transaction();
@@ -147,7 +146,6 @@ fn a_message_that_could_not_be_read_again_is_refused_and_not_kept() {
     assert_eq!(fixture.handles[0].keep(b"/queue/a", &message(&[b'x'; 500], 0)), NO_RECORD);
     fixture.handles[0].enter(None);
     fixture.handles[0].end_transaction(transaction);
-    assert_eq!(fixture.handles[0].take_refused(), 1);
     fixture.turn();
     let records: Vec<_> = fixture.reopen().into_iter().map(|(record, _)| record).collect();
     assert_eq!(records, [kept, first]);

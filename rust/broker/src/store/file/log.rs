@@ -67,8 +67,6 @@ pub struct Log {
     assembly: Assembly,
     /// Whether the last group that was put together is not written.
     is_stuck: bool,
-    /// Whether the disk has failed.
-    has_failed: bool,
     /// The number of the next group.
     next_group: u64,
     /// The number of the last group that is safe.
@@ -113,7 +111,6 @@ impl Log {
             table,
             assembly: Assembly::new(next_record),
             is_stuck: false,
-            has_failed: false,
             next_group,
             synced: next_group - 1,
             next_record,
@@ -183,8 +180,7 @@ impl Log {
     }
 
     /// The disk has failed: what was moved and may not be there is read from its old place.
-    fn fail(&mut self, error: io::Error) -> io::Error {
-        self.has_failed = true;
+    pub(super) fn fail(&mut self, error: io::Error) -> io::Error {
         for (record, stored) in self.assembly.moved.drain(..).rev() {
             if self.table.find(record).is_some() {
                 self.table.set(record, stored.place, stored.length);
@@ -233,12 +229,6 @@ impl Log {
             self.assembly.moved.clear();
         }
         Ok(())
-    }
-
-    /// Whether the disk has failed. Messages can still be read.
-    #[must_use]
-    pub fn has_failed(&self) -> bool {
-        self.has_failed
     }
 
     /// Whether a group waits for [`finish`](Log::finish).

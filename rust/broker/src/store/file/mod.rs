@@ -38,4 +38,6 @@ pub mod writer;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
+mod full_tests;
+#[cfg(test)]
 mod medium_double;

@@ -2,8 +2,8 @@
 //!
 //! The last segment is written to. Behind it wait spare files whose room is reserved: one for the next segment, so that a full
 //! disk is noticed while there is still room for what is on its way, and those of the *reserve*. When the disk is full, the
-//! reserve serves what makes room: notes of messages that are no longer needed may take all of it but for the length of a
-//! segment, and compaction may take that, too. A spare file becomes a segment by its header and a new name.
+//! reserve serves what makes room: notes of messages that are no longer needed may take all of it but for what compaction
+//! needs to replace a segment. A spare file becomes a segment by its header and a new name.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,7 +25,7 @@ const SPARE: &str = "spare-";
 pub enum Purpose {
     /// Messages: nothing of the reserve.
     Messages,
-    /// What makes room later: it leaves so many bytes, and at least a segment, to compaction.
+    /// What makes room later: it leaves so many bytes to compaction.
     Forgets(u64),
     /// Compaction makes room at once: everything.
     Compaction,
@@ -163,14 +163,14 @@ impl Segments {
     pub fn may_take(&self, bytes: u64, free: u64, purpose: Purpose) -> bool {
         let rest = match purpose {
             Purpose::Messages => (self.reserve as u64).saturating_mul(self.segment_bytes),
-            Purpose::Forgets(rest) => rest.max(self.segment_bytes),
+            Purpose::Forgets(rest) => rest,
             Purpose::End => self.segment_bytes,
             Purpose::Compaction => return true,
         };
         let spare = self.spare_bytes();
         // What is longer than a segment gets a file of its own.
         match bytes {
-            _ if bytes <= free => free + spare >= rest.saturating_add(bytes),
+            _ if bytes <= free => spare >= rest || free >= rest.saturating_add(bytes),
             _ if bytes + HEADER_BYTES > self.segment_bytes => spare >= rest,
             _ => spare >= rest.saturating_add(bytes),
         }

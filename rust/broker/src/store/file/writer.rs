@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::batch::{Batch, Call};
 use super::compaction::{Replacing, Step};
 use super::entry::SegmentNumber;
+use super::group::CALL_BYTES;
 use super::inbox::{Inbox, Work};
 #[cfg(test)]
 use super::log::Figures;
@@ -64,9 +65,11 @@ pub struct Writer {
     /// Whether compaction could not go on in the last turn for want of room.
     is_compaction_blocked: bool,
     has_room: bool,
-    /// When room was last looked for.
-    reserved_at: Instant,
+    /// When room is looked for again.
+    look_at: Instant,
     has_ended: bool,
+    /// Whether nothing more is written.
+    has_failed: bool,
     /// Messages that were lost because a segment could not be read.
     lost: u64,
 }
@@ -91,8 +94,9 @@ impl Writer {
             is_blocked: false,
             is_compaction_blocked: false,
             has_room: true,
-            reserved_at: Instant::now(),
+            look_at: Instant::now(),
             has_ended: false,
+            has_failed: false,
             lost: 0,
         }
     }
@@ -132,6 +136,7 @@ impl Writer {
 
     /// Goes on to answer requests for messages after the log has failed, until the last shard has ended.
     pub fn serve_reads(&mut self, inbox: &Inbox, read: &mut impl FnMut(Request)) {
+        self.has_failed = true;
         self.answer_early(&HashMap::default(), inbox, read);
         while !self.has_ended {
             let Work { batches, loads, has_ended } = inbox.take(None);
@@ -167,6 +172,12 @@ impl Writer {
         }
     }
 
+    /// Looks for room in the next turn, however soon that comes.
+    #[cfg(test)]
+    pub(super) fn retry_now(&mut self) {
+        self.look_at = Instant::now();
+    }
+
     fn group_bytes(&self) -> u64 {
         self.log.segment_bytes() / GROUP_SHARE
     }
@@ -175,6 +186,9 @@ impl Writer {
         inbox.set_unwritten_max(self.log.segment_bytes() / UNWRITTEN_SHARE);
         let is_silent = self.waiting.is_empty();
         (self.is_blocked, self.is_compaction_blocked) = (false, false);
+        if !self.has_room && Instant::now() >= self.look_at {
+            self.look_for_room()?;
+        }
         if self.log.finish()? {
             self.written.append(&mut std::mem::take(&mut self.stuck).told);
             // What was taken out comes first: the rest of its batches may be confirmed only behind it.
@@ -233,9 +247,11 @@ impl Writer {
 
     /// Writes what makes room.
     fn write_urgent(&mut self, inbox: &Inbox) -> io::Result<()> {
-        let rest = self.replacing.as_ref().map_or(0, Replacing::room);
+        // Compaction has to end what it has begun, and to begin again.
+        let rest = self.log.segment_bytes();
+        let count = URGENT_MAX.min(usize::try_from(self.group_bytes() / CALL_BYTES).unwrap_or(URGENT_MAX));
         while !self.urgent.is_empty() {
-            let later = self.urgent.split_off(self.urgent.len().min(URGENT_MAX));
+            let later = self.urgent.split_off(self.urgent.len().min(count.max(1)));
             let batch = Batch { calls: std::mem::replace(&mut self.urgent, later), ..Batch::default() };
             let batch = [batch];
             match self.log.write(&batch, inbox.next_record(), Purpose::Forgets(rest))? {
@@ -322,10 +338,14 @@ impl Writer {
         }
     }
 
+    fn look_for_room(&mut self) -> io::Result<()> {
+        self.look_at = Instant::now() + RETRY;
+        self.log.reserve().map(|_| ())
+    }
+
     fn reserve(&mut self, has_removed: bool, inbox: &Inbox) -> io::Result<()> {
-        if self.has_room || has_removed || self.reserved_at.elapsed() >= RETRY {
-            self.reserved_at = Instant::now();
-            self.log.reserve()?;
+        if self.has_room || has_removed {
+            self.look_for_room()?;
         }
         self.has_room = !self.log.is_full() && !self.is_blocked && !self.log.is_stuck();
         inbox.set_full(!self.has_room);
@@ -364,7 +384,7 @@ impl Writer {
             let bytes = in_memory.get(&early.record).cloned();
             inbox.give(early.shard, (early.record, bytes.ok_or(Unreadable)));
         }
-        let has_failed = self.log.has_failed();
+        let has_failed = self.has_failed;
         let mut refused = self.early.take(|early| has_failed || forgotten.contains_key(&early.record));
         refused.extend(self.early.take_old());
         refused.into_iter().for_each(|it| inbox.give(it.shard, (it.record, Err(Unreadable))));
