@@ -72,9 +72,9 @@ pub struct Share {
     pub store: Box<dyn Store>,
     /// How often messages were delivered, of those that were.
     pub counts: HashMap<RecordId, Counts>,
-    /// Definitions of durable subscriptions.
+    /// Definitions of durable subscriptions, in the order of their records.
     pub definitions: Vec<OwnedMessage>,
-    /// Retained messages.
+    /// Retained messages, in the order of their records.
     pub retained: Vec<OwnedMessage>,
     /// Queues with their messages, in order.
     pub lines: Vec<Line>,
@@ -127,12 +127,16 @@ impl Owners<'_> {
     pub(crate) fn proceed_with_restoring(&mut self) {
         let Some(mut restoration) = self.queues.restoration.take() else { return };
         while !self.turn.budget.is_exhausted() && !restoration.is_done() {
-            if let Some(definition) = restoration.definitions.next() {
+            // The newest ones come first: a crash may have left those that they replace.
+            if let Some(definition) = restoration.definitions.next_back() {
                 self.turn.budget.visit(PORTION / 16);
                 restoration.failed.extend(self.restore_durable(&definition));
-            } else if let Some(message) = restoration.retained.next() {
+            } else if let Some(message) = restoration.retained.next_back() {
                 self.turn.budget.visit(1);
-                self.queues.retained.restore(message);
+                match self.queues.retained.has(message.destination()) {
+                    true => self.queues.home.store.forget(message.record),
+                    false => self.queues.retained.restore(message),
+                }
             } else {
                 self.restore_messages(&mut restoration);
             }
@@ -155,7 +159,7 @@ impl Owners<'_> {
         let (topic, name) = (definition.destination(), definition.message().body);
         let kind = QueueKind::Durable { shared: definition.message().id == SHARED };
         if self.queues.home.find(name).is_some() {
-            // It was defined anew, since this definition could not be restored then.
+            // It was defined anew.
             self.queues.home.store.forget(definition.record);
             return None;
         }
@@ -249,3 +253,7 @@ impl Home {
         self.mark_ready(key);
     }
 }
+
+#[cfg(test)]
+#[path = "restored_tests.rs"]
+mod tests;

@@ -19,7 +19,7 @@ use crate::store::file::handle::message_of;
 use crate::store::file::inbox::Inbox;
 use crate::store::file::log::{Log, Lookup};
 use crate::store::file::reader::Request;
-use crate::store::file::recovery::Recovered;
+use crate::store::file::recovery::{OpenError, Recovered};
 use crate::store::file::writer::Writer;
 
 /// Reading the log is reported if it takes longer than this, and again after each further time.
@@ -48,23 +48,28 @@ pub(crate) fn run(files: Files, shared: &Arc<Shared>) -> Result<(), String> {
     let Files { directory, fsync, control } = files;
     let (dir, began) = (directory.path().display().to_string(), Instant::now());
     let mut reported = began;
-    let progress = |done: u64, all: u64| {
+    let is_going_on = |done: u64, all: u64| {
         if reported.elapsed() >= PROGRESS && done < all {
             reported = Instant::now();
             let text = format!("reading the store in '{dir}': {} of {} MiB", done >> 20, all >> 20);
             shared.log.push(Level::Info, text, Vec::new());
         }
+        !control.has_ended()
     };
-    let opened = Log::open(directory, SEGMENT_BYTES, progress);
-    let (log, recovered) =
-        opened.map_err(|error| format!("cannot use dir '{dir}' for store=file: {error}"))?;
-    if control.has_ended() {
-        return Ok(());
-    }
+    let (log, recovered) = match Log::open(directory, SEGMENT_BYTES, is_going_on) {
+        Ok(opened) => opened,
+        Err(OpenError::Stopped) => return Ok(()),
+        Err(error) => return Err(format!("cannot use dir '{dir}' for store=file: {error}")),
+    };
     report(&recovered, &dir, began, &shared.log);
-    let mailboxes = Arc::clone(&shared.mailboxes);
-    let inbox =
-        Inbox::new(mailboxes.len(), log.next_record(), Box::new(move |shard| mailboxes[shard].wake()));
+    // A mailbox that nobody reads any more may hold a share, and so this inbox.
+    let mailboxes = Arc::downgrade(&shared.mailboxes);
+    let wake = move |shard: usize| {
+        if let Some(mailboxes) = mailboxes.upgrade() {
+            mailboxes[shard].wake();
+        }
+    };
+    let inbox = Inbox::new(shared.mailboxes.len(), log.next_record(), Box::new(wake));
     control.watch(&inbox);
     let opened = Opened { log, inbox: Arc::clone(&inbox) };
     let now_ms = shared.clock.ms_at(Instant::now(), shared.clock.ahead_ms());

@@ -165,10 +165,10 @@ fn run(seed: u64, capacity: u64) -> u32 {
         // A crash while the log is opened, too.
         if random.random_ratio(1, 3) {
             disk.fail_after(random.random_range(0..20), io::ErrorKind::Other);
-            _ = Log::open(disk.clone(), SEGMENT, |_, _| ());
+            _ = Log::open(disk.clone(), SEGMENT, |_, _| true);
             disk = disk.crash(random.random());
         }
-        let (log, recovered) = Log::open(disk.clone(), SEGMENT, |_, _| ()).expect("a log");
+        let (log, recovered) = Log::open(disk.clone(), SEGMENT, |_, _| true).expect("a log");
         assert!(recovered.damages.is_empty(), "{context}: {:?}", recovered.damages);
         model.check(&records(&recovered), &context);
         let inbox = Inbox::new(1, log.next_record(), Box::new(|_| ()));
@@ -202,4 +202,108 @@ fn what_was_confirmed_survives_crashes_at_any_call_and_nothing_forgotten_returns
 fn the_same_on_a_disk_that_is_nearly_full() {
     let crashes: u32 = (0..400).map(|seed| run(seed, 9 * SEGMENT)).sum();
     assert!(crashes > 100, "{crashes} crashes");
+}
+
+/// A writer on a disk, without a thread.
+struct Plain {
+    disk: Disk,
+    writer: Writer,
+    inbox: Arc<Inbox>,
+}
+
+impl Plain {
+    fn new(disk: Disk) -> Self {
+        let (log, _) = Log::open(disk.clone(), SEGMENT, |_, _| true).expect("a log");
+        let inbox = Inbox::new(2, log.next_record(), Box::new(|_| ()));
+        (0..100).for_each(|_| _ = inbox.records());
+        Plain { disk, writer: Writer::new(log, Fsync::Always), inbox }
+    }
+
+    fn turn(&mut self) {
+        let work = self.inbox.take(Some(Duration::ZERO));
+        self.writer.turn(work, &self.inbox, &mut |_| ()).expect("a disk that works");
+    }
+
+    fn post(&self, shard: usize, build: impl FnOnce(&mut Batch), position: u64) {
+        let mut batch = Batch::default();
+        build(&mut batch);
+        self.inbox.post(shard, batch, position, &mut Vec::new());
+    }
+
+    fn found_after_a_crash(&self) -> BTreeSet<RecordId> {
+        let (_, recovered) = Log::open(self.disk.crash(7), SEGMENT, |_, _| true).expect("a log");
+        records(&recovered)
+    }
+}
+
+#[test]
+fn nothing_behind_a_group_that_is_stuck_is_confirmed() {
+    let disk = Disk::new(1 << 20);
+    disk.without_reservations();
+    let mut plain = Plain::new(disk);
+    plain.post(0, |batch| batch.keep(&message(256, b"x")), 1);
+    plain.turn();
+    assert_eq!(plain.inbox.safe(0).expect("it works"), 1);
+    plain.disk.set_capacity(plain.disk.used() + 10);
+    plain.post(0, |batch| batch.keep(&message(257, &[b'y'; 200])), 2);
+    let passing = |batch: &mut Batch| {
+        batch.keep(&message(258, b"z"));
+        batch.calls.push(Call::Forget(258));
+    };
+    plain.post(0, passing, 4);
+    plain.turn();
+    let safe = plain.inbox.safe(0).expect("it works");
+    let found = plain.found_after_a_crash();
+    assert!(safe < 2 || found.contains(&257), "confirmed up to {safe}, and found {found:?}");
+}
+
+#[test]
+fn a_dead_letter_is_not_lost_on_a_full_disk() {
+    let mut plain = Plain::new(Disk::new(8 * SEGMENT));
+    plain.post(0, |batch| batch.keep(&message(256, b"x")), 1);
+    plain.turn();
+    assert_eq!(plain.inbox.safe(0).expect("it works"), 1, "its RECEIPT has left");
+    // Five messages wait for room, however long.
+    let mut record = 300;
+    while plain.inbox.safe(0).expect("it works") + 5 > record - 299 {
+        record += 1;
+        plain.post(0, |batch| batch.keep(&message(record, &[b'f'; 100])), record - 299);
+        (0..20).for_each(|_| plain.turn());
+        assert!(record < 1000, "the disk fills up");
+    }
+    // The home of the dead letters keeps it at its new place, and then forgets it at the old one.
+    let dead_letter = |batch: &mut Batch| {
+        batch.keep(&message(900, b"x"));
+        batch.calls.push(Call::Forget(256));
+    };
+    plain.post(1, dead_letter, 2);
+    plain.turn();
+    let found = plain.found_after_a_crash();
+    assert!(found.contains(&256) || found.contains(&900), "found {found:?}");
+}
+
+/// How both come into the log: one turn has replaced a value, and a crash has come between two of its groups.
+#[test]
+fn a_value_and_the_one_that_it_replaces_are_not_found_together() {
+    let mut both = Vec::new();
+    for calls in 0..10 {
+        let mut plain = Plain::new(Disk::new(1 << 20));
+        plain.post(0, |batch| batch.keep(&message(256, b"old")), 1);
+        plain.turn();
+        let replace = |batch: &mut Batch| {
+            batch.keep(&message(257, &[b'n'; 300]));
+            batch.calls.push(Call::Forget(256));
+        };
+        plain.post(0, replace, 3);
+        plain.disk.fail_after(calls, io::ErrorKind::Other);
+        let work = plain.inbox.take(Some(Duration::ZERO));
+        _ = plain.writer.turn(work, &plain.inbox, &mut |_| ());
+        for seed in 0..20 {
+            let (_, recovered) = Log::open(plain.disk.crash(seed), SEGMENT, |_, _| true).expect("a log");
+            if records(&recovered).len() == 2 {
+                both.push((calls, seed));
+            }
+        }
+    }
+    assert!(both.is_empty(), "both after so many calls, with these seeds: {both:?}");
 }

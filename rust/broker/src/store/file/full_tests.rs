@@ -38,14 +38,14 @@ fn forget(records: impl IntoIterator<Item = RecordId>) -> Batch {
 }
 
 fn found(disk: &Disk) -> BTreeSet<RecordId> {
-    let (_, recovered) = Log::open(disk.clone(), SEGMENT, |_, _| ()).expect("a log");
+    let (_, recovered) = Log::open(disk.clone(), SEGMENT, |_, _| true).expect("a log");
     assert!(recovered.damages.is_empty());
     recovered.queues.into_values().flatten().map(|waiting| waiting.record).collect()
 }
 
 impl Fixture {
     fn new(disk: Disk) -> Self {
-        let (log, _) = Log::open(disk.clone(), SEGMENT, |_, _| ()).expect("a log");
+        let (log, _) = Log::open(disk.clone(), SEGMENT, |_, _| true).expect("a log");
         let inbox = Inbox::new(2, log.next_record(), Box::new(|_| ()));
         (0..100).for_each(|_| _ = inbox.records());
         let (writer, next) = (Writer::new(log, Fsync::Always), inbox.first_record());

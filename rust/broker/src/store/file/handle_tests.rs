@@ -20,7 +20,7 @@ impl Fixture {
     fn new() -> Self {
         let at = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).expect("a disk with room");
         let directory = Directory::claim(at.path(), "this test").expect("nobody else uses it");
-        let (log, _) = Log::open(directory, 4096, |_, _| ()).expect("an empty log");
+        let (log, _) = Log::open(directory, 4096, |_, _| true).expect("an empty log");
         let inbox = Inbox::new(2, log.next_record(), Box::new(|_| ()));
         let handles = [0, 1].map(|shard| LogHandle::new(shard, Arc::clone(&inbox)));
         Fixture { at, inbox, writer: Writer::new(log, Fsync::Always), handles }
@@ -40,7 +40,7 @@ impl Fixture {
         let Fixture { at, writer, .. } = self;
         drop(writer);
         let directory = Directory::claim(at.path(), "this test").expect("its last user has ended");
-        let (_, recovered) = Log::open(directory, 4096, |_, _| ()).expect("a log");
+        let (_, recovered) = Log::open(directory, 4096, |_, _| true).expect("a log");
         let waiting = recovered.queues.into_values().flatten();
         waiting.map(|waiting| (waiting.record, waiting.expires_ms)).collect()
     }

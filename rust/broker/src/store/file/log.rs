@@ -86,7 +86,7 @@ impl Log {
     pub fn open(
         directory: impl Medium + 'static,
         segment_bytes: u64,
-        progress: impl FnMut(u64, u64),
+        progress: impl FnMut(u64, u64) -> bool,
     ) -> Result<(Self, Recovered), OpenError> {
         Self::open_with_reserve(directory, segment_bytes, 0, progress)
     }
@@ -100,7 +100,7 @@ impl Log {
         directory: impl Medium + 'static,
         segment_bytes: u64,
         reserve_bytes: u64,
-        progress: impl FnMut(u64, u64),
+        progress: impl FnMut(u64, u64) -> bool,
     ) -> Result<(Self, Recovered), OpenError> {
         let Opened { mut segments, table, next_record, next_group, recovered } =
             recovery::open(Box::new(directory), segment_bytes, progress)?;

@@ -19,7 +19,7 @@ fn directory() -> TempDir {
 
 fn open_at(path: &Path) -> Result<(Log, Recovered), OpenError> {
     let directory = Directory::claim(path, "this test").expect("nobody else uses it");
-    Log::open(directory, 4096, |_, _| ())
+    Log::open(directory, 4096, |_, _| true)
 }
 
 fn open(path: &Path) -> (Log, Recovered) {

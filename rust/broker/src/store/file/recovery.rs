@@ -37,6 +37,9 @@ pub enum OpenError {
     /// The first segment is none.
     #[error("'{0}' is no segment of a stompica store")]
     Foreign(String),
+    /// The caller did not want to go on.
+    #[error("it was not read to its end")]
+    Stopped,
     /// The disk fails.
     #[error("'{file}': {error}")]
     Io {
@@ -88,14 +91,14 @@ pub struct Opened {
     pub recovered: Recovered,
 }
 
-/// Reads the log in a directory. `progress` is told the bytes that were read and all bytes.
+/// Reads the log in a directory. `progress` is told the bytes that were read and all bytes, and says whether to go on.
 ///
 /// # Errors
 /// See [`OpenError`].
 pub fn open(
     medium: Box<dyn Medium>,
     segment_bytes: u64,
-    mut progress: impl FnMut(u64, u64),
+    mut progress: impl FnMut(u64, u64) -> bool,
 ) -> Result<Opened, OpenError> {
     let found = find(&*medium)?;
     let total = found.iter().map(|found| found.length).sum();
@@ -107,7 +110,9 @@ pub fn open(
         read_whole(&next, &mut contents)?;
         let goes_on = scan.read(&*medium, next, &contents, found.as_slice())?;
         done += length;
-        progress(done, total);
+        if !progress(done, total) {
+            return Err(OpenError::Stopped);
+        }
         if !goes_on {
             break; // the rest was written after what a crash has left incomplete
         }

@@ -105,12 +105,17 @@ impl Waiting {
     }
 
     /// Moves what makes room to another batch: what is forgotten outside of transactions that also keep messages, and the
-    /// counts of deliveries of messages that are `known`. A message that waits and is forgotten is dropped.
+    /// counts of deliveries of messages that are `known`. A message that waits and is forgotten is dropped. What is forgotten
+    /// directly behind a message stays there: this takes its place.
     pub fn sift(&mut self, urgent: &mut Vec<Call>, known: impl Fn(RecordId) -> bool) {
         let mut unknown = HashMap::default();
         for told in self.told.iter_mut().skip(self.sifted) {
+            let mut is_kept = false;
             for call in std::mem::take(&mut told.batch.calls) {
+                let replaces = is_kept && matches!(call, Call::Forget(_));
+                is_kept = matches!(call, Call::Keep(_));
                 match call {
+                    _ if replaces => told.batch.calls.push(call),
                     Call::Forget(record) if !known(record) => _ = unknown.insert(record, ()),
                     Call::Forget(_) => urgent.push(call),
                     Call::Deliver(record, _) if known(record) => urgent.push(call),
@@ -188,7 +193,8 @@ pub fn find<'a>(
     found
 }
 
-/// Batches with the calls of one, each of which takes so many bytes at most, unless one call takes more.
+/// Batches with the calls of one, each of which takes so many bytes at most, unless one call takes more. A message stays
+/// together with what it replaces, which is forgotten directly behind it.
 fn split(batch: Batch, group_bytes: u64) -> Vec<Batch> {
     let Batch { bytes, calls } = batch;
     let mut parts = vec![Batch::default()];
@@ -207,7 +213,11 @@ fn split(batch: Batch, group_bytes: u64) -> Vec<Batch> {
         }
         own.calls.push(call);
         size += bytes_max(std::slice::from_ref(&own));
-        if size > group_bytes && parts.last().is_some_and(|part| !part.is_empty()) {
+        let is_behind_message = |part: &Batch| {
+            matches!((part.calls.last(), &own.calls[0]), (Some(Call::Keep(_)), Call::Forget(_)))
+        };
+        if size > group_bytes && parts.last().is_some_and(|part| !part.is_empty() && !is_behind_message(part))
+        {
             parts.push(Batch::default());
             size = bytes_max(std::slice::from_ref(&own));
         }

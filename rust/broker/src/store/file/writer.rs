@@ -4,10 +4,13 @@
 //! On a full disk nothing is lost that a shard has told: it waits here, in order, and is written once there is room. What makes
 //! room comes first. Positions of what waits are not safe, so nothing is confirmed that could be lost.
 
+mod serving;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+use self::serving::forgotten;
 use super::batch::{Batch, Call};
 use super::compaction::{Replacing, Step};
 use super::entry::SegmentNumber;
@@ -19,12 +22,10 @@ use super::log::{Log, Lookup, Written};
 use super::reader::Request;
 use super::requests::Requests;
 use super::segments::Purpose;
-use super::waiting::{Done, Gathered, Waiting, find};
+use super::waiting::{Done, Gathered, Waiting};
 use crate::config::Fsync;
 use crate::door::medium::is_no_room;
 use crate::door::{HashMap, Instant};
-use crate::ids::RecordId;
-use crate::store::Unreadable;
 
 /// How long the thread waits before it tries again to get room.
 const RETRY: Duration = Duration::from_millis(500);
@@ -134,19 +135,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes on to answer requests for messages after the log has failed, until the last shard has ended.
-    pub fn serve_reads(&mut self, inbox: &Inbox, read: &mut impl FnMut(Request)) {
-        self.has_failed = true;
-        self.answer_early(&HashMap::default(), inbox, read);
-        while !self.has_ended {
-            let Work { batches, loads, has_ended } = inbox.take(None);
-            self.has_ended = has_ended;
-            self.push(batches);
-            loads.into_iter().for_each(|(shard, record)| self.serve(shard, record, inbox, read));
-            self.answer_early(&HashMap::default(), inbox, read);
-        }
-    }
-
     /// Does everything that has arrived, and a step of compaction. Returns false once the last shard has ended.
     ///
     /// # Errors
@@ -247,6 +235,9 @@ impl Writer {
 
     /// Writes what makes room.
     fn write_urgent(&mut self, inbox: &Inbox) -> io::Result<()> {
+        if self.log.is_stuck() {
+            return Ok(()); // nothing behind the group that is stuck may be confirmed
+        }
         // Compaction has to end what it has begun, and to begin again.
         let rest = self.log.segment_bytes();
         let count = URGENT_MAX.min(usize::try_from(self.group_bytes() / CALL_BYTES).unwrap_or(URGENT_MAX));
@@ -351,57 +342,6 @@ impl Writer {
         inbox.set_full(!self.has_room);
         Ok(())
     }
-
-    /// Lets a message be read, or notes that it is wanted.
-    fn serve(&mut self, shard: usize, record: RecordId, inbox: &Inbox, read: &mut impl FnMut(Request)) {
-        match self.log.find(record) {
-            Lookup::At(file, stored) => read(Request { shard, record, file, stored }),
-            Lookup::Unknown if !self.log.is_old(record) && record < inbox.next_record() => {
-                let refused = self.early.push(shard, record);
-                refused.into_iter().for_each(|it| inbox.give(it.shard, (it.record, Err(Unreadable))));
-            }
-            Lookup::Lost | Lookup::Unknown => inbox.give(shard, (record, Err(Unreadable))),
-        }
-    }
-
-    /// Answers requests whose messages have come or wait in memory, and those whose messages will not come.
-    fn answer_early(
-        &mut self,
-        forgotten: &HashMap<RecordId, ()>,
-        inbox: &Inbox,
-        read: &mut impl FnMut(Request),
-    ) {
-        if self.early.is_empty() {
-            return;
-        }
-        let log = &self.log;
-        for early in self.early.take(|early| !matches!(log.find(early.record), Lookup::Unknown)) {
-            self.serve(early.shard, early.record, inbox, read);
-        }
-        let waiting = self.waiting.batches().chain(&self.stuck.batches);
-        let in_memory: BTreeMap<_, _> = find(waiting, |record| self.early.has(record)).into_iter().collect();
-        for early in self.early.take(|early| in_memory.contains_key(&early.record)) {
-            let bytes = in_memory.get(&early.record).cloned();
-            inbox.give(early.shard, (early.record, bytes.ok_or(Unreadable)));
-        }
-        let has_failed = self.has_failed;
-        let mut refused = self.early.take(|early| has_failed || forgotten.contains_key(&early.record));
-        refused.extend(self.early.take_old());
-        refused.into_iter().for_each(|it| inbox.give(it.shard, (it.record, Err(Unreadable))));
-    }
-}
-
-/// The records that these batches forget.
-fn forgotten<'a>(batches: impl Iterator<Item = &'a Batch>) -> HashMap<RecordId, ()> {
-    let mut forgotten = HashMap::default();
-    for call in batches.flat_map(|batch| &batch.calls) {
-        match call {
-            Call::Forget(record) => _ = forgotten.insert(*record, ()),
-            Call::Commit(commit) => forgotten.extend(commit.forgotten.iter().map(|record| (*record, ()))),
-            _ => {}
-        }
-    }
-    forgotten
 }
 
 #[cfg(test)]

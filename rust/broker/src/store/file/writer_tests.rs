@@ -21,7 +21,7 @@ impl Fixture {
     fn new(fsync: Fsync) -> Self {
         let at = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).expect("a disk with room");
         let directory = Directory::claim(at.path(), "this test").expect("nobody else uses it");
-        let (log, _) = Log::open(directory, 4096, |_, _| ()).expect("an empty log");
+        let (log, _) = Log::open(directory, 4096, |_, _| true).expect("an empty log");
         let woken: Arc<Mutex<Vec<usize>>> = Arc::default();
         let note = Arc::clone(&woken);
         let wake = Box::new(move |shard| note.lock().expect("no panic").push(shard));
@@ -193,6 +193,25 @@ fn a_thread_works_until_the_end_and_leaves_a_complete_log() {
     assert_eq!(figures.messages, 2 * 4 * 256);
     assert!(figures.syncs <= figures.groups + figures.segments, "{figures:?}");
     let directory = Directory::claim(at.path(), "this test").expect("its last user has ended");
-    let (_, recovered) = Log::open(directory, 4096, |_, _| ()).expect("a log");
+    let (_, recovered) = Log::open(directory, 4096, |_, _| true).expect("a log");
     assert_eq!(recovered.queues[&b"/queue/a"[..]].len(), 2 * 4 * 256);
+}
+
+#[test]
+fn a_failed_log_does_not_collect_what_it_will_never_write() {
+    let mut fixture = Fixture::new(Fsync::Always);
+    fixture.post(0, keep(256, b"x"), 1, &[]);
+    fixture.turn();
+    let inbox = Arc::clone(&fixture.inbox);
+    inbox.fail(ProtocolError::new(stompica_proto::error::Code::StoreIo, "it has failed"));
+    // A message that is delivered again and again, since its consumer does not acknowledge it.
+    for deliveries in 2..10_000 {
+        let counts = crate::store::file::entry::Counts { deliveries, failures: 0 };
+        let batch = Batch { calls: vec![Call::Deliver(256, counts)], ..Batch::default() };
+        fixture.post(0, batch, 1, &[]);
+    }
+    inbox.end();
+    fixture.writer.serve_reads(&inbox, &mut |_| ());
+    let left = fixture.writer.waiting.batches().count();
+    assert!(left < 100, "{left} batches are kept although nothing will ever take them");
 }
