@@ -6,7 +6,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::door::Directory;
+use crate::ids::RecordId;
 use crate::store::Position;
+use crate::store::Unreadable;
 use crate::store::file::entry::{Entry, Found, Message, Salt};
 
 /// A log in a directory of its own, without a thread: the test takes its turns.
