@@ -106,6 +106,8 @@ pub struct Totals {
     pub explained_dotted: Once,
     /// Warning: persistent messages are not stored on disk.
     pub warned_of_memory: Once,
+    /// Whether it was logged that the disk of the store is full.
+    pub warned_of_full_disk: Once,
     /// Hint: messages of a group are distributed like others.
     pub grouping: Once,
 }

@@ -163,6 +163,9 @@ impl Owners<'_> {
         retain: Option<Retain>,
         plan: &mut Plan,
     ) -> Result<Option<Pause>, ProtocolError> {
+        if message.persistent && self.queues.home.store.is_far_behind() {
+            return Ok(Some(Pause::Store));
+        }
         let destination = self.router.destination_of(self.turn, message.destination())?;
         let Destination { kind, home, .. } = destination;
         let Reach { remote: shards, fan_out_size, is_full, .. } =

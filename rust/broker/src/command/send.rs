@@ -3,12 +3,14 @@
 //! A message to a queue is copied once, at its exact size, and moves to the home of its queue.
 
 use stompica_proto::encode::Message;
+use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError, header};
 
 use super::Owners;
 use super::frame::{Sent, To};
 use crate::collections::paged_deque::PagedDeque;
 use crate::connection::flow::Flow;
+use crate::connection::pausing::Pause;
 use crate::connection::transaction::Operation;
 use crate::destination::Kind;
 use crate::ids::ConnKey;
@@ -34,6 +36,11 @@ impl Owners<'_> {
             true => self.send_options(key, frame, to.kind, headers)?,
             false => SendOptions::default(),
         };
+        let is_stored = options.persistent || options.retain == Some(Retain::Set);
+        if is_stored && self.queues.home.store.is_far_behind() {
+            self.connections.park(self.turn, key, Pause::Store);
+            return Ok(Flow::Parked);
+        }
         if to.kind.is_reserved() {
             return self.send_query(key, frame, sent, to.name, headers);
         }
@@ -105,7 +112,7 @@ impl Owners<'_> {
             self.rewrite_reply_to(key, frame, reply_to, headers)?;
         }
         if options.persistent || options.retain == Some(Retain::Set) {
-            self.queues.home.store.accepts()?;
+            self.require_store()?;
         }
         if options.persistent
             && !self.queues.home.store.is_durable()
@@ -117,6 +124,23 @@ impl Owners<'_> {
             });
         }
         Ok(options)
+    }
+
+    /// Refuses what the store cannot take.
+    ///
+    /// # Errors
+    /// `E-STORE-FULL`, `E-STORE-IO`.
+    fn require_store(&mut self) -> Result<(), ProtocolError> {
+        let accepted = self.queues.home.store.accepts();
+        if accepted.as_ref().is_err_and(|error| error.code == Code::StoreFull)
+            && self.turn.totals.warned_of_full_disk.is_first()
+        {
+            self.turn.log(Level::Warn, || {
+                "the disk of the store is full: persistent messages are refused until there is room"
+                    .to_owned()
+            });
+        }
+        accepted
     }
 
     fn send_to_topic(

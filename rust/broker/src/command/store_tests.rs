@@ -3,10 +3,12 @@
 use super::fixture::{Fixture, RECEIPT, config};
 use crate::connection::Effect;
 use crate::connection::flow::Flow;
+use crate::connection::pausing::Pause;
 use crate::delivery::fixture::{OTHER, OWN};
 use crate::ids::ConnKey;
 use crate::queue::mail::{AnswerNote, HomeNote, Note};
 use crate::requester::Requester;
+use crate::store::Room;
 use crate::store::double::Journal;
 use crate::store::handle::Handle;
 use crate::turn::budget::Budget;
@@ -177,4 +179,24 @@ fn a_failed_store_refuses_persistent_messages_and_values_while_others_go_on() {
         ("SEND\ndestination:/topic/a\nretain:set\n\nx", "E-STORE-IO"),
     ]);
     assert_eq!(fixture.waiting(&queue), 1);
+}
+
+#[test]
+fn publishers_pause_while_the_store_is_behind_and_are_refused_while_its_disk_is_full() {
+    let (mut fixture, journal, key) = fixture();
+    let queue = fixture.name_at(OWN, "/queue/");
+    let send = format!("SEND\ndestination:{queue}\npersistent:true\n\nx");
+    journal.set_room(Room::Behind);
+    assert_eq!(fixture.send(key, &send), Flow::Parked);
+    assert_eq!((fixture.conn(key).wait.pause(), fixture.waiting(&queue)), (Some(Pause::Store), 0));
+    let other = fixture.client();
+    assert_eq!(fixture.send(other, &format!("SEND\ndestination:{queue}\n\nx")), Flow::Done);
+    journal.set_room(Room::Free);
+    fixture.unpark(key);
+    assert_eq!((fixture.send(key, &send), fixture.waiting(&queue)), (Flow::Done, 2));
+    journal.set_room(Room::Full);
+    fixture.expect_refusals(&[
+        (&send, "E-STORE-FULL"),
+        ("SEND\ndestination:/topic/a\nretain:set\n\nx", "E-STORE-FULL"),
+    ]);
 }

@@ -42,6 +42,8 @@ pub enum Pause {
     /// Messages of topics, whose publishers have their RECEIPT, wait for room in the connection's own outbox, or for the
     /// end of an initial replay; a frame that ends subscriptions has to wait until they are on their way.
     Deferred,
+    /// The store has too much to write.
+    Store,
 }
 
 impl From<Holdup> for Pause {
@@ -55,7 +57,7 @@ impl From<Holdup> for Pause {
 }
 
 impl Pause {
-    pub(crate) const ALL: [Pause; 9] = [
+    pub(crate) const ALL: [Pause; 10] = [
         Pause::SlowConsumer,
         Pause::Memory,
         Pause::Kept,
@@ -65,6 +67,7 @@ impl Pause {
         Pause::Answers,
         Pause::Mail,
         Pause::Deferred,
+        Pause::Store,
     ];
 }
 
@@ -191,6 +194,7 @@ impl Wait {
             }
             Some(Reason::Room(Pause::Answers, ..)) => "its own answers fill its outbox",
             Some(Reason::Room(Pause::Deferred, ..)) => "earlier messages wait for its outbox",
+            Some(Reason::Room(Pause::Store, ..)) => "the disk of the store is slow",
             Some(Reason::Room(Pause::Mail, ..)) => "memory_limit is near, and earlier messages wait",
             Some(Reason::Answer(Question::Commit(_))) => "a COMMIT waits for the homes of its queues",
             Some(Reason::Answer(Question::FanOut(_))) => {

@@ -128,6 +128,13 @@ impl Directory {
         fs::rename(self.path.join(name), self.path.join(other))
     }
 
+    /// The size of its disk in bytes, if the system tells.
+    #[must_use]
+    pub fn disk_bytes(&self) -> Option<u64> {
+        let disk = rustix::fs::fstatvfs(&self.handle).ok()?;
+        disk.f_blocks.checked_mul(disk.f_frsize)
+    }
+
     /// Makes names of files safe, created and removed ones.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use stompica_proto::encode::Offender;
 
 use super::Shard;
 use crate::connection::Effect;
+use crate::connection::pausing::Pause;
 use crate::delivery::memory::must_wait_for_memory;
 use crate::delivery::memory::must_wait_for_outboxes;
 use crate::diag::survey::ReportTo;
@@ -114,6 +115,11 @@ impl Shard {
 
     /// Resumes reading parked connections that are to retry, as many as one turn allows.
     pub(super) fn resume_parked(&mut self) {
+        if self.connections.parking.first_of(&[Pause::Store]).is_some()
+            && !self.queues.home.store.is_far_behind()
+        {
+            self.connections.retry_parked(&[Pause::Store]);
+        }
         self.connections.resume_parked(&mut self.turn);
         self.settle();
         self.peers.busy.sends_first = false;

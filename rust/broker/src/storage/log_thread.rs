@@ -7,7 +7,7 @@ use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
 
 use super::sharing::{is_message, share};
-use super::{Files, SEGMENT_BYTES};
+use super::{Files, segment_bytes};
 use crate::door::Instant;
 use crate::door::sync::{channel, thread};
 use crate::ids::RecordId;
@@ -47,6 +47,7 @@ impl Opened {
 pub(crate) fn run(files: Files, shared: &Arc<Shared>) -> Result<(), String> {
     let Files { directory, fsync, control } = files;
     let (dir, began) = (directory.path().display().to_string(), Instant::now());
+    let segment_bytes = segment_bytes(&directory);
     let mut reported = began;
     let is_going_on = |done: u64, all: u64| {
         if reported.elapsed() >= PROGRESS && done < all {
@@ -56,7 +57,7 @@ pub(crate) fn run(files: Files, shared: &Arc<Shared>) -> Result<(), String> {
         }
         !control.has_ended()
     };
-    let (log, recovered) = match Log::open(directory, SEGMENT_BYTES, is_going_on) {
+    let (log, recovered) = match Log::open(directory, segment_bytes, is_going_on) {
         Ok(opened) => opened,
         Err(OpenError::Stopped) => return Ok(()),
         Err(error) => return Err(format!("cannot use dir '{dir}' for store=file: {error}")),
@@ -83,9 +84,12 @@ pub(crate) fn run(files: Files, shared: &Arc<Shared>) -> Result<(), String> {
         mailbox.post(&mut vec![Mail::Restore(Box::new(share))]);
     }
     let (requests, wanted) = channel::<Request>();
-    let answering = Arc::clone(&inbox);
+    let (answering, ending) = (Arc::clone(&inbox), Arc::clone(&control));
     let reader = thread::Builder::new().name("stompica-reader".to_owned()).spawn(move || {
         while let Ok(request) = wanted.recv_timeout(Duration::MAX) {
+            if ending.has_ended() {
+                break; // nobody waits for what else was requested
+            }
             request.answer(&answering);
         }
     });

@@ -20,8 +20,16 @@ use crate::config::{Config, Fsync, StoreKind};
 use crate::door::{ClaimError, Directory, process_id};
 use crate::store::file::recovery::{OpenError, check};
 
-/// The length of a segment of the log in bytes.
-const SEGMENT_BYTES: u64 = 64 << 20;
+/// The lengths of a segment of the log in bytes: a small disk has shorter ones, so that a few of them leave room for messages.
+const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 20;
+/// A segment takes this part of the disk, as a divisor.
+const DISK_SHARE: u64 = 64;
+
+/// The length of a segment in this directory.
+fn segment_bytes(directory: &Directory) -> u64 {
+    let share = directory.disk_bytes().map_or(u64::MAX, |bytes| bytes / DISK_SHARE);
+    share.clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
+}
 
 /// Why a store cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
 
-use super::{DEFINITIONS, Position, Store, TransactionId};
+use super::{DEFINITIONS, Position, Room, Store, TransactionId};
 use crate::ids::RecordId;
 use crate::message::OwnedMessage;
 
@@ -33,6 +33,7 @@ struct State {
     /// The number of calls that are safe.
     safe: Position,
     has_failed: bool,
+    room: Option<Room>,
 }
 
 /// The calls of all handles, in order.
@@ -92,6 +93,11 @@ impl Journal {
         self.lock().safe += 1;
     }
 
+    /// Sets what the store may be told.
+    pub fn set_room(&self, room: Room) {
+        self.lock().room = Some(room);
+    }
+
     /// Makes the store fail: unsafe calls never become safe.
     pub fn fail(&self) {
         self.lock().has_failed = true;
@@ -135,6 +141,10 @@ impl Store for JournalHandle {
             false if state.is_fast => Ok(Position::MAX),
             false => Ok(state.safe),
         }
+    }
+
+    fn room(&self) -> Room {
+        self.journal.lock().room.unwrap_or(Room::Free)
     }
 
     fn is_durable(&self) -> bool {

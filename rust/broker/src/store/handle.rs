@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::mem::{replace, take};
 
 use stompica_proto::ProtocolError;
+use stompica_proto::error::Code;
 
-use super::{Counts, Position, Store, TransactionId, Unreadable};
+use super::{Counts, Position, Room, Store, TransactionId, Unreadable};
 #[cfg(any(test, simulated))]
 use crate::audit::Audit;
 use crate::door::{HashMap, planted};
@@ -263,9 +264,24 @@ impl Handle {
     /// Whether the store takes messages now, if it keeps any.
     ///
     /// # Errors
-    /// `E-STORE-IO`.
+    /// `E-STORE-IO`, `E-STORE-FULL`.
     pub fn accepts(&mut self) -> Result<(), ProtocolError> {
-        if self.is_durable { self.store.accepts() } else { Ok(()) }
+        if !self.is_durable {
+            return Ok(());
+        }
+        self.store.safe()?;
+        match self.store.room() {
+            Room::Free | Room::Behind => Ok(()),
+            Room::Full => {
+                Err(ProtocolError::new(Code::StoreFull, "there is no room on the disk of the store"))
+            }
+        }
+    }
+
+    /// Whether publishers have to pause until the store has written more.
+    #[must_use]
+    pub fn is_far_behind(&self) -> bool {
+        self.is_durable && self.store.room() == Room::Behind
     }
 
     /// Whether the store has failed: nothing more will be safe.

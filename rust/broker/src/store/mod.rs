@@ -51,6 +51,17 @@ pub struct Counts {
     pub failures: u16,
 }
 
+/// What a store may be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Everything.
+    Free,
+    /// Too much is not written: publishers have to pause. The store wakes all shards when that ends.
+    Behind,
+    /// The disk is full: new messages have to be refused. Everything else may be told, and what was told is not lost.
+    Full,
+}
+
 /// The store, for one shard.
 pub trait Store: Debug + Send {
     /// Keeps a message of a queue at the message's place. Returns [`NO_RECORD`] if the store does not keep it.
@@ -102,12 +113,9 @@ pub trait Store: Debug + Send {
         Ok(self.position())
     }
 
-    /// Whether it takes messages now.
-    ///
-    /// # Errors
-    /// `E-STORE-IO`: it has failed.
-    fn accepts(&mut self) -> Result<(), ProtocolError> {
-        self.safe().map(|_| ())
+    /// What it may be told now.
+    fn room(&self) -> Room {
+        Room::Free
     }
 
     /// Whether messages survive the end of the process, so that RECEIPTs have to wait for the store.

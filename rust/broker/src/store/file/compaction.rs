@@ -22,6 +22,9 @@ const STEP_SLACK: u64 = 200;
 /// What a segment holds of needed bytes, in thousandths, if it is not worth the effort to write these again.
 const FULL_ENOUGH: u64 = 800;
 
+/// So many segments are few.
+const SEGMENTS_FEW: u64 = 16;
+
 /// A segment that is being replaced.
 #[derive(Debug)]
 pub struct Replacing {
@@ -62,6 +65,11 @@ impl Log {
         let used: u64 = closed().map(|segment| segment.room).sum();
         let share = |segment: &&Segment| segment.needed_bytes().saturating_mul(1000) / segment.room.max(1);
         let is_too_much = used > 2 * self.segments.needed_bytes() + self.segment_bytes();
+        // Each start begins a segment: many short ones are put together.
+        let count_max = SEGMENTS_FEW + 2 * self.segments.needed_bytes() / self.segment_bytes();
+        if !is_full && closed().count() as u64 > count_max {
+            return closed().min_by_key(|segment| segment.room);
+        }
         let room = if is_full { self.segments.free_bytes() } else { u64::MAX };
         let fitting = || closed().filter(|segment| segment.needed_bytes() + STEP_SLACK <= room);
         fitting()

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use super::batch::{Batch, Call};
 use super::entry::Message;
-use super::inbox::{Inbox, Room};
+use super::inbox::Inbox;
 use super::log::Log;
 use super::medium_double::Disk;
 use super::reader::Request;
 use super::writer::Writer;
 use crate::config::Fsync;
 use crate::ids::RecordId;
+use crate::store::Room;
 use crate::store::{Position, Unreadable};
 
 const SEGMENT: u64 = 4096;

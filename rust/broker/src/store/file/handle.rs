@@ -7,15 +7,14 @@ use std::sync::Arc;
 
 use stompica_proto::ProtocolError;
 use stompica_proto::encode::Message as Sent;
-use stompica_proto::error::Code;
 
 use super::batch::{Batch, Call, Commit};
 use super::entry::{Counts, ENTRY_BYTES_MAX, Entry, Found, Message, Salt};
-use super::inbox::{Inbox, Loaded, Room};
+use super::inbox::{Inbox, Loaded};
 use crate::door::{HashMap, wall_clock_ms};
 use crate::ids::{NO_RECORD, NOBODY, RecordId};
 use crate::message::OwnedMessage;
-use crate::store::{Position, Store, TransactionId, Unreadable};
+use crate::store::{Position, Room, Store, TransactionId, Unreadable};
 
 /// What a message takes beside its texts and its body at most.
 const MESSAGE_BYTES: usize = 128;
@@ -181,14 +180,8 @@ impl Store for LogHandle {
         self.inbox.safe(self.shard)
     }
 
-    fn accepts(&mut self) -> Result<(), ProtocolError> {
-        self.safe()?;
-        match self.inbox.room() {
-            Room::Free | Room::Behind => Ok(()),
-            Room::Full => {
-                Err(ProtocolError::new(Code::StoreFull, "there is no room on the disk of the store"))
-            }
-        }
+    fn room(&self) -> Room {
+        self.inbox.room()
     }
 
     fn is_durable(&self) -> bool {

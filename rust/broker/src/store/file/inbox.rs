@@ -10,7 +10,7 @@ use stompica_proto::ProtocolError;
 use super::batch::Batch;
 use crate::door::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, PoisonError};
 use crate::ids::RecordId;
-use crate::store::{Position, Unreadable};
+use crate::store::{Position, Room, Unreadable};
 
 /// The records that a shard gets at a time.
 const RECORDS: u64 = 256;
@@ -32,17 +32,6 @@ impl Work {
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty() && self.loads.is_empty() && !self.has_ended
     }
-}
-
-/// What shards may still tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
-    /// Everything.
-    Free,
-    /// Too much is not written: publishers should pause until their shard is woken and it is free again.
-    Behind,
-    /// The disk is full: new messages have to be refused. Everything else may be told, and what was told is not lost.
-    Full,
 }
 
 /// A message that was read: the bytes of its entry.

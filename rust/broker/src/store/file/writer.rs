@@ -66,6 +66,8 @@ pub struct Writer {
     /// Whether compaction could not go on in the last turn for want of room.
     is_compaction_blocked: bool,
     has_room: bool,
+    /// Compaction has found nothing to do since shards told something last.
+    has_looked: bool,
     /// When room is looked for again.
     look_at: Instant,
     has_ended: bool,
@@ -95,6 +97,7 @@ impl Writer {
             is_blocked: false,
             is_compaction_blocked: false,
             has_room: true,
+            has_looked: false,
             look_at: Instant::now(),
             has_ended: false,
             has_failed: false,
@@ -114,6 +117,9 @@ impl Writer {
         let is_compacting = self.replacing.is_some() || self.step.is_some() || self.to_remove.is_some();
         if is_compacting && !self.is_compaction_blocked && !self.log.is_stuck() {
             return Some(Duration::ZERO);
+        }
+        if !self.has_looked && self.has_room && !self.is_compaction_blocked && !self.log.is_stuck() {
+            return Some(Duration::ZERO); // nobody disturbs compaction now
         }
         let until_sync = match self.fsync {
             Fsync::Interval(interval) if self.log.is_behind() => {
@@ -154,6 +160,7 @@ impl Writer {
 
     fn push(&mut self, batches: Vec<(usize, Batch, u64)>) {
         let group_bytes = self.group_bytes();
+        self.has_looked &= batches.is_empty();
         for (shard, batch, position) in batches {
             self.allowance = self.allowance.saturating_add(batch.bytes.len() as u64 / COMPACTION_SHARE);
             self.waiting.push(shard, batch, position, group_bytes);
@@ -272,7 +279,7 @@ impl Writer {
         let is_full = !self.has_room || self.is_blocked;
         if self.step.is_none() && (is_silent || is_full || self.allowance > 0) {
             match self.log.compact(&mut self.replacing, is_full) {
-                Step::Nothing => self.allowance = 0,
+                Step::Nothing => (self.allowance, self.has_looked) = (0, true),
                 Step::Write(batch) => self.step = Some(batch),
                 Step::Remove(segment) => self.to_remove = Some(segment),
             }
