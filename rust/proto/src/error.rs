@@ -121,7 +121,7 @@ codes! {
     /// The disk of the store is full.
     StoreFull = "E-STORE-FULL", "store full", 1013;
     /// The disk of the store has failed.
-    StoreIo = "E-STORE-IO", "store failed", 1011;
+    StoreIo = "E-STORE-IO", "store failed", 1013;
     /// Backpressure held a SEND longer than `publish_timeout`.
     Memory = "E-MEMORY", "broker out of memory", 1013;
     /// The consumer reads too slowly (`slow_consumer`).
