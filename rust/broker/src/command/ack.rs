@@ -50,8 +50,8 @@ fn last_number(bytes: &[u8]) -> Option<(&[u8], u64)> {
 /// What an ACK or NACK names.
 #[derive(Clone, Copy, Debug)]
 enum Named {
-    /// A delivery in flight.
-    Held(SubscriptionKey, u64),
+    /// A delivery in flight, of a subscription in this mode.
+    Held(SubscriptionKey, u64, AckMode),
     /// A delivery that a late ACK has settled, while others before it are in flight.
     Settled(SubscriptionKey, u64),
     /// A delivery that was requeued or forgotten.
@@ -103,8 +103,11 @@ impl Owners<'_> {
         }
         self.turn.counters.late_acks += u64::from(!matches!(named, Named::Held(..)));
         let acknowledgement = match named {
-            Named::Held(subscription, number) => {
-                let covers = self.covers(key, subscription, number, is_accepted);
+            Named::Held(subscription, number, mode) => {
+                let covers = match mode {
+                    AckMode::Client => self.covers(key, subscription, number, is_accepted),
+                    _ => Covers::Named,
+                };
                 Some(Acknowledgement { subscription, number, covers, verdict })
             }
             Named::Settled(subscription, number) if !is_accepted => {
@@ -165,7 +168,7 @@ impl Owners<'_> {
                     let covers_some =
                         |number: &u64| consumer.unacked.oldest().is_some_and(|(first, _)| first < *number);
                     match (held, settled().filter(covers_some)) {
-                        (Some(number), _) => return Ok(Named::Held(consumer.key, number)),
+                        (Some(number), _) => return Ok(Named::Held(consumer.key, number, consumer.ack)),
                         (None, Some(number)) => return Ok(Named::Settled(consumer.key, number)),
                         (None, None) => {}
                     }
@@ -176,10 +179,11 @@ impl Owners<'_> {
                 let found = numbers(id);
                 let held = found.and_then(|(index, number)| {
                     let consumer = self.queues.consumers.at(index)?;
-                    (consumer.conn == key && consumer.unacked.holds(number)).then_some((consumer.key, number))
+                    let is_held = consumer.conn == key && consumer.unacked.holds(number);
+                    is_held.then_some(Named::Held(consumer.key, number, consumer.ack))
                 });
-                if let Some((subscription, number)) = held {
-                    return Ok(Named::Held(subscription, number));
+                if let Some(held) = held {
+                    return Ok(held);
                 }
                 found.map_or(0, |numbers| hasher.hash_one(numbers))
             }
@@ -195,12 +199,9 @@ impl Owners<'_> {
         Err(ProtocolError::new(Code::AckUnknown, text))
     }
 
-    /// What an ACK or NACK of a delivery in flight covers.
+    /// What an ACK or NACK of a delivery in flight covers in client mode.
     fn covers(&self, key: ConnKey, subscription: SubscriptionKey, number: u64, is_accepted: bool) -> Covers {
-        let consumer = self.queues.consumers.get(subscription);
-        let Some(consumer) = consumer.filter(|consumer| consumer.ack == AckMode::Client) else {
-            return Covers::Named;
-        };
+        let Some(consumer) = self.queues.consumers.get(subscription) else { return Covers::Named };
         match (self.may_be_late(key, consumer, number), is_accepted) {
             (true, true) if !planted!("late-ack-covers-others") => Covers::NamedLate,
             (true, false) if planted!("late-nack-covers-one") => Covers::NamedLate,

@@ -23,31 +23,30 @@ fn take_portion(unacked: &mut Unacked, covers: Covers, number: u64) -> (TakenOne
 
 impl Owners<'_> {
     /// Settles or requeues a delivery, or all up to it, the oldest first, for half of a turn. Returns whether all are done.
+    #[inline]
     pub(crate) fn acknowledge(&mut self, key: ConnKey, acknowledgement: Acknowledgement) -> bool {
-        let is_done = self.acknowledge_some(key, acknowledgement);
-        if is_done && acknowledgement.covers.is_cumulative() {
-            self.set_rest_of_ack(key, None); // the subscription may have ended in between
+        let Acknowledgement { subscription, number, covers, verdict } = acknowledgement;
+        if covers != Covers::Named || verdict != Verdict::Accepted {
+            let is_done = self.acknowledge_some(key, acknowledgement);
+            if is_done && covers.is_cumulative() {
+                self.set_rest_of_ack(key, None); // the subscription may have ended in between
+            }
+            return is_done;
         }
-        is_done
+        // The common case: one delivery, without a list.
+        let Some(consumer) = self.queues.consumers.get_mut(subscription) else { return true };
+        let Some(taken) = consumer.unacked.take(number) else { return true };
+        let bytes = consumer.owed_bytes(taken.message.size());
+        self.note_acknowledged(key, 1, bytes);
+        self.turn.counters.acked += 1;
+        self.delivery().settle_one(subscription, &taken);
+        self.delivery().grant_credit(subscription);
+        true
     }
 
+    #[inline(never)]
     fn acknowledge_some(&mut self, key: ConnKey, acknowledgement: Acknowledgement) -> bool {
         let Acknowledgement { subscription, number, covers, verdict } = acknowledgement;
-        if covers == Covers::Named && verdict == Verdict::Accepted {
-            // The common case: one delivery, without a list.
-            let consumer = self.queues.consumers.get_mut(subscription);
-            let taken = consumer.and_then(|consumer| {
-                let taken = consumer.unacked.take(number)?;
-                let bytes = consumer.owed_bytes(taken.message.size());
-                Some((taken, bytes))
-            });
-            let Some((taken, bytes)) = taken else { return true };
-            self.note_acknowledged(key, 1, bytes);
-            self.turn.counters.acked += 1;
-            self.delivery().settle_one(subscription, &taken);
-            self.delivery().grant_credit(subscription);
-            return true;
-        }
         loop {
             let Some(consumer) = self.queues.consumers.get_mut(subscription) else { return true };
             let (taken, is_done) = take_portion(&mut consumer.unacked, covers, number);
@@ -101,6 +100,7 @@ impl Owners<'_> {
     }
 
     /// Notes that deliveries are no longer in flight.
+    #[inline]
     fn note_acknowledged(&mut self, key: ConnKey, count: usize, bytes: usize) {
         self.turn.budget.visit(count);
         if self.turn.memory.is_short {
