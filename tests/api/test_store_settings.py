@@ -11,6 +11,7 @@ from tests.support.clients import StartBroker
 from tests.support.diagnostics import answer
 from tests.support.process import BrokerProcess
 from tests.support.stored import send_stored, waiting
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 
@@ -50,9 +51,42 @@ def test_a_wrong_fsync_is_refused(stompica: CommandLine, argument: str) -> None:
     )
 
 
+def spares(directory: Path) -> int:
+    """How many files of a store are reserved and empty."""
+    return len(list(directory.glob("spare-*")))
+
+
+@pytest.mark.parametrize(("reserve", "files"), [("0", 3), ("130MiB", 4), ("256MiB", 5)])
+def test_the_reserve_is_taken_from_the_disk(
+    start_broker: StartBroker, tmp_path: Path, reserve: str, files: int
+) -> None:
+    """Whole segments, two at least, and one file for the next segment; a segment of a large disk has 64 MiB."""
+    directory = tmp_path / "store"
+    broker = start_broker(store="file", dir=directory, store_reserve=reserve)
+    with Wire(broker.port) as wire:
+        wire.connect()
+        send_stored(wire, "/queue/a", "1")
+        eventually(lambda: spares(directory) == files, f"{files} spare files")
+
+
+def test_a_reserve_that_is_larger_than_the_disk_is_refused(stompica: CommandLine, tmp_path: Path) -> None:
+    message = refused(stompica("port=0", "store=file", f"dir={tmp_path}", "store_reserve=1024TiB"), status=1)
+    assert message.startswith(
+        f"cannot use dir '{tmp_path}' for store=file: store_reserve=1024TiB is more than half of its disk, which has "
+    )
+
+
+def test_a_wrong_reserve_is_refused(stompica: CommandLine) -> None:
+    message = refused(stompica("port=0", "store_reserve=much"))
+    assert message.startswith("setting 'store_reserve' (value 'much', command line): must be ")
+
+
 def test_help_shows_the_settings(stompica: CommandLine) -> None:
     shown = stompica("--help").stdout
-    assert all(f"  {line}\n" in shown for line in ("store=memory", "fsync=always", "checkpoint=0", "dir=.stompica"))
+    assert all(
+        f"  {line}\n" in shown
+        for line in ("store=memory", "fsync=always", "checkpoint=0", "store_reserve=0", "dir=.stompica")
+    )
 
 
 @pytest.mark.parametrize(("store", "kind"), [("file", "file"), ("dbm", "file"), ("memory", "memory")])

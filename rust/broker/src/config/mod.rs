@@ -18,6 +18,7 @@ pub use load::{ConfigError, Effective, Given, load, needing_restart, reloaded};
 pub use storing::{Fsync, StoreKind};
 pub use system::{avoid_huge_pages, descriptor_limit, raise_descriptor_limit};
 pub use table::{Availability, Setting, settings};
+pub(crate) use value::show_size;
 pub use value::{Kind, Unit};
 
 pub(crate) use load::quoted;
@@ -148,6 +149,8 @@ pub struct Config {
     pub store: StoreKind,
     /// When persistent messages are synced to disk.
     pub fsync: Fsync,
+    /// Bytes of the disk that are kept for what makes room on a full one, rounded up to whole segments, two at least.
+    pub store_reserve: u64,
     /// Which broker's destination rules apply.
     pub compat: Compat,
     /// How ids are generated.
@@ -195,6 +198,7 @@ impl Default for Config {
             dir: ".stompica".to_owned(),
             store: StoreKind::Memory,
             fsync: Fsync::Always,
+            store_reserve: 0,
             compat: Compat::None,
             ids: Ids::Random,
             drain: Duration::from_secs(5),

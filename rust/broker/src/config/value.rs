@@ -359,7 +359,7 @@ fn scaled(number: &str, scale: u64) -> Option<u64> {
     (!lost).then_some(units)
 }
 
-fn show_size(bytes: u64) -> String {
+pub(crate) fn show_size(bytes: u64) -> String {
     for (shift, suffix) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if bytes > 0 && bytes.trailing_zeros() >= shift {
             return format!("{}{suffix}", bytes >> shift);

@@ -45,7 +45,7 @@ impl Opened {
 /// # Errors
 /// The directory has no log that can be read, or the disk has failed, in one line.
 pub(crate) fn run(files: Files, shared: &Arc<Shared>) -> Result<(), String> {
-    let Files { directory, fsync, control } = files;
+    let Files { directory, fsync, reserve_bytes, control } = files;
     let (dir, began) = (directory.path().display().to_string(), Instant::now());
     let segment_bytes = segment_bytes(&directory);
     let mut reported = began;
@@ -57,7 +57,8 @@ pub(crate) fn run(files: Files, shared: &Arc<Shared>) -> Result<(), String> {
         }
         !control.has_ended()
     };
-    let (log, recovered) = match Log::open(directory, segment_bytes, is_going_on) {
+    let (log, recovered) = match Log::open_with_reserve(directory, segment_bytes, reserve_bytes, is_going_on)
+    {
         Ok(opened) => opened,
         Err(OpenError::Stopped) => return Ok(()),
         Err(error) => return Err(format!("cannot use dir '{dir}' for store=file: {error}")),

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 pub(crate) use self::control::Control;
 pub(crate) use self::log_thread::run;
-use crate::config::{Config, Fsync, StoreKind};
+use crate::config::{Config, Fsync, StoreKind, show_size};
 use crate::door::{ClaimError, Directory, process_id};
 use crate::store::file::recovery::{OpenError, check};
 
@@ -45,6 +45,8 @@ enum Cause {
     Claim(#[from] ClaimError),
     #[error(transparent)]
     Open(#[from] OpenError),
+    #[error("store_reserve={} is more than half of its disk, which has {disk} bytes", show_size(*reserve))]
+    Reserve { reserve: u64, disk: u64 },
 }
 
 /// The storage that the settings choose.
@@ -61,6 +63,7 @@ pub(crate) enum Storage {
 pub(crate) struct Files {
     directory: Directory,
     fsync: Fsync,
+    reserve_bytes: u64,
     control: Arc<Control>,
 }
 
@@ -85,9 +88,19 @@ impl Storage {
             let holder = format!("process {} (stompica, port {})", process_id(), address.port());
             let directory = Directory::claim(&path, &holder)?;
             check(&directory)?;
-            Ok(directory)
+            match directory.disk_bytes() {
+                Some(disk) if config.store_reserve > disk / 2 => {
+                    Err(Cause::Reserve { reserve: config.store_reserve, disk })
+                }
+                _ => Ok(directory),
+            }
         };
         let directory = claim().map_err(|cause| StorageError { dir: path.display().to_string(), cause })?;
-        Ok(Storage::File(Files { directory, fsync: config.fsync, control: Arc::clone(control) }))
+        Ok(Storage::File(Files {
+            directory,
+            fsync: config.fsync,
+            reserve_bytes: config.store_reserve,
+            control: Arc::clone(control),
+        }))
     }
 }

@@ -79,10 +79,11 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the log in a directory, with the smallest reserve; see [`recovery`].
+    /// As [`open_with_reserve`](Log::open_with_reserve), with the smallest reserve.
     ///
     /// # Errors
     /// See [`OpenError`].
+    #[cfg(test)]
     pub fn open(
         directory: impl Medium + 'static,
         segment_bytes: u64,
@@ -91,8 +92,8 @@ impl Log {
         Self::open_with_reserve(directory, segment_bytes, 0, progress)
     }
 
-    /// As [`open`](Log::open). So many bytes are kept free for what makes room on a full disk, rounded to whole segments: two
-    /// at least.
+    /// Opens the log in a directory; see [`recovery`]. So many bytes are kept free for what makes room on a full disk, rounded
+    /// to whole segments: two at least.
     ///
     /// # Errors
     /// See [`OpenError`].
