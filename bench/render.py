@@ -11,7 +11,7 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +82,16 @@ def tables(results: Sequence[Result]) -> str:
     made = []
     for kinds, columns, row in TABLES:
         head = columns.split("|")
-        rows = [_row(result, head, row) for result in results if result.workload["kind"] in kinds]
+        rows = [_row(result, head, row) for result in results if _kind(result) in kinds]
         if rows:
             made.append(markdown([head[0], "over", "writers", *head[1:]], rows))
     return "\n".join(made)
+
+
+def _kind(result: Result) -> str:
+    """The kind of its workload; a backlog on disk is shown otherwise than one in memory."""
+    kind: str = result.workload["kind"]
+    return "stored" if kind == "backlog" and result.workload.get("persistent") else kind
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -135,6 +141,67 @@ def _held(result: Result) -> list[str]:
     each = [f"{found[name]:.0f}" for name in ("held", "frame_bytes", "resident_bytes_each")]
     asked = verdict(f"≤ {most:.0f}", over <= most) if most else NONE
     return [*each, f"{over:.0f}", asked, f"{found['resident_bytes_each_after']:.0f}", mebibytes(result)]
+
+
+def _persist(result: Result) -> list[str]:
+    found, per_s = medians(result.runs), _median(result.runs, "deliveries_per_s")
+    least = (result.workload.get("wanted") or {}).get("per_s")
+    asked = verdict(f"≥ {rate(least)}", (per_s or 0) >= least) if least and result.target == BROKER else NONE
+    latencies = [statistics.median(run["window_latency"]["from_batch"][f"{name}_us"] for run in result.runs)
+                 for name in ("p50", "p99")]  # fmt: skip
+    return [
+        rate(per_s),
+        micros(_median(result.runs, "cpu_us_per_delivery")),
+        asked,
+        " / ".join(f"{value:.0f}" for value in latencies),
+        *_log(found),
+        generator(result),
+        mebibytes(result),
+    ]
+
+
+def _persist_rate(result: Result) -> list[str]:
+    found = medians(result.runs)
+
+    def bare(name: str) -> str:
+        return f"{found[name]:.0f}" if name in found else NONE
+
+    latencies = [f"{statistics.median(run['latency']['from_intended'][f'{name}_us'] for run in result.runs):.0f}"
+                 for name in ("p50", "p99", "p999", "max")]  # fmt: skip
+    each = micros(_median(result.runs, "cpu_us_per_delivery"))
+    return [*latencies, f"{bare('bare_p50_us')} / {bare('bare_p99_us')}", each, generator(result)]
+
+
+def _log(found: Mapping[str, float]) -> list[str]:
+    """What the log has done, and the bare loop beside it."""
+
+    def number(name: str, digits: int) -> str:
+        return f"{found[name]:.{digits}f}" if name in found else NONE
+
+    groups = rate(found.get("groups_per_s"))
+    of_bare = (
+        f"{rate(found.get('bare_per_s'))} ({number('groups_by_bare_ratio', 2)})" if "bare_per_s" in found else NONE
+    )
+    ratios = [number("syncs_by_groups_ratio", 2), number("written_by_sent_ratio", 2)]
+    return [number("receipts_per_group", 1), groups, of_bare, *ratios]
+
+
+def _recover(result: Result) -> list[str]:
+    found = medians(result.runs)
+    least = (result.workload.get("wanted") or {}).get("per_s")
+    asked = verdict(f"≥ {rate(least)}", found["recovered_per_s"] >= least) if least else NONE
+    resident = f"{found['resident_bytes'] / 2**20:.0f}"
+    each = [micros(found["recovery_cpu_us_each"]), resident, f"{found['resident_bytes_each']:.0f}"]
+    drained = rate(found["drained_per_s"])
+    return [rate(found["recovered"]), f"{found['ready_ms']:.0f}", rate(found["recovered_per_s"]), asked, *each, drained]
+
+
+def _stored(result: Result) -> list[str]:
+    found = medians(result.runs)
+    least = (result.workload.get("wanted") or {}).get("per_s")
+    asked = verdict(f"≥ {rate(least)}", found["consumed_per_s"] >= least) if least else NONE
+    rates = [rate(found["held"]), rate(found["queued_per_s"]), rate(found["consumed_per_s"])]
+    return [*rates, asked, f"{found['resident_bytes_each']:.0f}", mebibytes(result)]
 
 
 def _latency(result: Result) -> list[str]:
@@ -196,6 +263,27 @@ TABLES: tuple[tuple[Sequence[str], str, Callable[[Result], list[str]]], ...] = (
         "workload|alone/s|after the cut/s|ratio|stall ms (alone)|the slow one|generator|peak MiB|runs",
         _firehose,
     ),
+    (
+        ("persist",),
+        "persistent|receipts/s|CPU µs each|wanted|p50 / p99 µs|receipts a group|groups/s|bare loop/s (of it)|"
+        "syncs a group|written / sent|generator|peak MiB|runs",
+        _persist,
+    ),
+    (
+        ("persist-rate",),
+        "persistent|p50 µs|p99 µs|p99.9 µs|max µs|bare loop p50 / p99|CPU µs each|generator|runs",
+        _persist_rate,
+    ),
+    (
+        ("recover",),
+        "start|messages|ready ms|messages/s|wanted|CPU µs each|resident MiB|bytes each|then consumed/s|runs",
+        _recover,
+    ),
+    (
+        ("stored",),
+        "backlog on disk|messages|queued/s|consumed/s|wanted|resident bytes each|peak MiB|runs",
+        _stored,
+    ),
 )
 """Kinds of workload, the columns of their table without `over` and `writers`, and the cells before `runs`."""
 
@@ -241,7 +329,7 @@ def mebibytes(result: Result) -> str:
 def runs(result: Result) -> str:
     """Number of repetitions, marked if one used less CPU than requested."""
     used = [run["target_cpu_s"] for run in result.runs if run.get("target_cpu_s") is not None]
-    rounds = result.workload["kind"] in ("window", "fanin", "queue")
+    rounds = result.workload["kind"] in ("window", "fanin", "queue", "persist")
     short = rounds and _is_whole(result.runs) and min(used, default=float("inf")) < result.workload["min_cpu_s"]
     return f"{len(result.runs)}" + (" (short)" if short else "")
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from stompica.cli import main
+
 FAKE = """#!{python}
 import json, os, signal, socket, sys
 arguments = sys.argv[1:]
@@ -110,3 +112,36 @@ def workloads(tmp_path: Path) -> Callable[[str, str], Path]:
         return folder
 
     return write
+
+
+@pytest.fixture
+def bench(workloads: Callable[[str, str], Path], tmp_path: Path, generator: Loadgen) -> Callable[..., int]:
+    folder = workloads("fan", 'transports = ["tcp", "ws"]\nconnections = 75\nbody = 200\n')
+
+    def run(*words: str) -> int:
+        return main(["bench", "run", *words, "--workloads", str(folder)])
+
+    return run
+
+
+def base(tmp_path: Path) -> list[str]:
+    """Arguments of a run of workload `fan` into a folder of the test."""
+    return ["fan", "--transport", "tcp", "--peers", "none", "--repetitions", "2", "--into", str(tmp_path / "out")]
+
+
+def runs(tmp_path: Path) -> list[Path]:
+    """The folders of the runs that it recorded."""
+    return sorted((tmp_path / "out" / "runs").iterdir())
+
+
+def labels(generator: Loadgen) -> list[str]:
+    """Ports of the measured calls, as letters in the order of their first use, without the warm-ups."""
+    ports = [call[call.index("--connect") + 1] for call in generator.calls]
+    order = list(dict.fromkeys(ports))
+    seen: set[str] = set()
+    found = []
+    for port in ports:
+        if port in seen:
+            found.append("ABC"[order.index(port)])
+        seen.add(port)
+    return found

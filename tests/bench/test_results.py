@@ -116,6 +116,41 @@ def test_a_figure_that_is_missed_is_marked() -> None:
     assert (shown["over the frame"], shown["wanted"], shown["how many"]) == ("132", "≤ 100 (missed)", "10")
 
 
+PERSIST = {
+    "receipts_per_group": 7.5, "groups_per_s": 6_000.0, "syncs_by_groups_ratio": 1.0, "written_by_sent_ratio": 1.15,
+    "bare_write_bytes": 2_200, "bare_per_s": 8_000.0, "bare_p50_us": 100.0, "bare_p99_us": 250.0,
+    "groups_by_bare_ratio": 0.75,
+}  # fmt: skip
+
+
+def test_persistent_messages_are_shown_beside_the_bare_loop() -> None:
+    window, wanted = {"from_batch": {"p50_us": 150.0, "p99_us": 400.0}}, {"wanted": {"per_s": 40_000}}
+    made = [run(deliveries_per_s=45_000.0, window_latency=window, persist=PERSIST)]
+    shown = cells(render.tables([result(made, "persist", workload=wanted)]))
+    assert (shown["receipts/s"], shown["wanted"], shown["p50 / p99 µs"]) == ("45.0 k", "≥ 40.0 k", "150 / 400")
+    assert (shown["groups/s"], shown["bare loop/s (of it)"]) == ("6.0 k", "8.0 k (0.75)")
+    assert (shown["syncs a group"], shown["written / sent"], shown["receipts a group"]) == ("1.00", "1.15", "7.5")
+    peer = run(deliveries_per_s=4_000.0, window_latency=window)
+    shown = cells(render.tables([result([peer], "persist", workload=wanted, target="artemis")]))
+    assert (shown["writers"], shown["wanted"], shown["groups/s"]) == ("(artemis)", "–", "–")
+    intended = {"from_intended": {"p50_us": 200.0, "p99_us": 500.0, "p999_us": 700.0, "max_us": 900.0}}
+    shown = cells(render.tables([result([run(latency=intended, persist=PERSIST)], "persist-rate")]))
+    assert (shown["p99 µs"], shown["bare loop p50 / p99"]) == ("500", "100 / 250")
+
+
+def test_starts_and_backlogs_on_disk_have_tables_of_their_own() -> None:
+    wanted = {"wanted": {"per_s": 2_000_000}}
+    recovery = {"recovered": 2_000_000, "ready_ms": 800.0, "recovered_per_s": 2.5e6, "recovery_cpu_us_each": 0.35,
+                "resident_bytes": 200 << 20, "resident_bytes_each": 88.0, "drained_per_s": 700_000.0}  # fmt: skip
+    shown = cells(render.tables([result([run(recovery=recovery)], "recover", workload=wanted)]))
+    assert (shown["messages/s"], shown["wanted"], shown["ready ms"]) == ("2.50 M", "≥ 2.00 M", "800")
+    assert (shown["resident MiB"], shown["bytes each"], shown["then consumed/s"]) == ("200", "88", "700.0 k")
+    held = {"count": 1_000_000, "queued_per_s": 9e5, "consumed_per_s": 1e6, "resident_bytes_each": 35.0}
+    stored = {"persistent": True, **wanted}
+    shown = cells(render.tables([result([run(held=held)], "backlog", workload=stored)]))
+    assert (shown["consumed/s"], shown["wanted"], shown["messages"]) == ("1.00 M", "≥ 2.00 M (missed)", "1.00 M")
+
+
 def test_medians_are_over_the_repetitions_odd_or_even() -> None:
     for rates, median in (([3e6, 1e6, 2e6], "2.00 M"), ([4e6, 1e6, 2e6, 3e6], "2.50 M")):
         shown = cells(render.tables([result([run(deliveries_per_s=rate, target_cpu_s=1.1) for rate in rates])]))

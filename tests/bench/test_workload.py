@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -104,7 +105,7 @@ def test_a_quick_run_is_small(workloads: Write) -> None:
         ("connections = true\n", "connections = True: connections is a whole number of at least 1"),
         ("messages = 1.5\n", "messages = 1.5: messages is a whole number of at least 1"),
         ("joint = 1\n", "joint = 1: joint is true or false"),
-        ("kind = 'fast'\n", "kind = 'fast': kind is window, latency, .* or firehose"),
+        ("kind = 'fast'\n", "kind = 'fast': kind is window, latency, .* or recover"),
         ("transports = ['udp']\n", r"transports = \['udp'\]: transports is a list of tcp, ws"),
         ("transports = 'tcp'\n", "transports = 'tcp': transports is a list of tcp, ws"),
         ("seconds = 1000\n", "seconds = 1000: seconds is a number from 0.1 to 600"),
@@ -139,7 +140,8 @@ def test_fields_are_those_of_the_load_generator() -> None:
     assert names.isdisjoint(others := set(json.loads(f"[{harness}]")))
     assert names | others == {*fields.FIELDS, "sweep"}
     kinds = source.partition("pub enum Kind {")[2].partition("\n}")[0]
-    assert {line.strip(" ,").lower() for line in kinds.splitlines() if line.endswith(",")} == set(fields.KINDS)
+    names = {line.strip(" ,") for line in kinds.splitlines() if line.endswith(",")}
+    assert {re.sub(r"\B([A-Z])", r"-\1", name).lower() for name in names} == set(fields.KINDS)
 
 
 def test_unknown_names_and_missing_files_are_reported(workloads: Write, tmp_path: Path) -> None:

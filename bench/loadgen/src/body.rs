@@ -101,7 +101,7 @@ pub fn increment(text: &mut [u8; DIGITS]) {
 
 /// Reads eight digits at once. `None` if an octet is not a digit.
 #[inline]
-fn number(text: [u8; DIGITS]) -> Option<u64> {
+pub fn number(text: [u8; DIGITS]) -> Option<u64> {
     let word = u64::from_le_bytes(text);
     let low = word ^ 0x3030_3030_3030_3030;
     // A digit leaves 0..=9; adding 0x76 carries into the top bit from 10 on.

@@ -21,6 +21,8 @@ stompica-loadgen: makes one repetition of one workload against one STOMP broker,
       --close-is-receipt     it may close instead of answering DISCONNECT
       --series MS            also throughput and latency for each interval of so many ms
       --samples FILE         also every single latency (workloads of kind latency; needs --series)
+      --store DIR            it answers DIAG store, and its store is on the disk of DIR (workloads of kind persist)
+      --part fill|drain      which half of a workload of kind recover
   check FILE               checks that FILE is a workload and can be run over --transport
   relay [--port N]         is the ideal relay; default: any free port
 
@@ -55,6 +57,19 @@ pub struct Options {
     pub series_ms: Option<u64>,
     /// File for single latencies.
     pub samples: Option<PathBuf>,
+    /// A folder on the disk of the broker's store, if it answers DIAG `store`.
+    pub store: Option<PathBuf>,
+    /// The half of a workload of kind `recover`.
+    pub part: Option<Part>,
+}
+
+/// Half of a workload: the broker is started again between the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Its messages are sent.
+    Fill,
+    /// They are consumed and checked.
+    Drain,
 }
 
 /// Everything that may be on the command line.
@@ -68,6 +83,8 @@ struct Arguments {
     login: Login,
     series_ms: Option<u64>,
     samples: Option<PathBuf>,
+    store: Option<PathBuf>,
+    part: Option<Part>,
     port: u16,
 }
 
@@ -112,6 +129,8 @@ impl Arguments {
             "--ws-path" => self.login.ws_path = value()?,
             "--series" => self.series_ms = Some(number::<u64>(name, &value()?)?.max(1)),
             "--samples" => self.samples = Some(value()?.into()),
+            "--store" => self.store = Some(value()?.into()),
+            "--part" => self.part = Some(part(&value()?)?),
             "--port" => self.port = number(name, &value()?)?,
             _ => return Err(format!("unknown option {name}")),
         }
@@ -134,8 +153,8 @@ impl Arguments {
         let address = self.connect.ok_or("which broker? --connect ADDRESS:PORT")?;
         let target = Target { address, pid: self.pid, login: self.login, is_relay: self.relay };
         let transport = self.transport.unwrap_or(Transport::Tcp);
-        let (series_ms, samples) = (self.series_ms, self.samples);
-        Ok(Command::Run(Box::new(Options { workload, transport, target, series_ms, samples })))
+        let Arguments { series_ms, samples, store, part, .. } = self;
+        Ok(Command::Run(Box::new(Options { workload, transport, target, series_ms, samples, store, part })))
     }
 }
 
@@ -148,6 +167,14 @@ fn transport(text: &str) -> Result<Transport, String> {
         "tcp" => Ok(Transport::Tcp),
         "ws" => Ok(Transport::Ws),
         other => Err(format!("--transport {other:?}: tcp or ws")),
+    }
+}
+
+fn part(text: &str) -> Result<Part, String> {
+    match text {
+        "fill" => Ok(Part::Fill),
+        "drain" => Ok(Part::Drain),
+        other => Err(format!("--part {other:?}: fill or drain")),
     }
 }
 
@@ -174,6 +201,8 @@ mod tests {
         assert_eq!(options.transport, Transport::Ws);
         assert_eq!(options.target.address, SocketAddr::from(([127, 0, 0, 1], 1)));
         assert!(options.target.pid == Some(7) && options.target.is_relay);
+        let options = run("run q.toml --connect 127.0.0.1:1 --store /disk --part drain").expect("legal");
+        assert_eq!((options.store, options.part), (Some("/disk".into()), Some(Part::Drain)));
         let login = "--passcode secret --login guest --vhost / --series 100 --samples s";
         let options = run(&format!("run fan.toml --connect 127.0.0.1:1 {login}")).expect("legal");
         assert_eq!(options.target.login.user, Some(("guest".to_owned(), "secret".to_owned())));
@@ -194,6 +223,7 @@ mod tests {
     fn wrong_arguments_are_named() {
         for (text, part) in [
             ("run fan.toml --transport udp", "udp"),
+            ("run fan.toml --part half", "half"),
             ("run fan.toml --pid 0x7", "--pid \"0x7\""),
             ("run fan.toml --pid", "needs a value"),
             ("run fan.toml --what 1", "--what"),

@@ -14,6 +14,7 @@ use crate::fault::Fault;
 use crate::inbound::HEADROOM;
 use crate::latency::{Latency, WindowLatency};
 use crate::publisher::Publisher;
+use crate::receipts::Unconfirmed;
 use crate::receiver::Subscription;
 use crate::series::{Interval, Series};
 use crate::target::Target;
@@ -38,11 +39,14 @@ pub struct Connections {
     pub conns: Vec<Conn>,
     /// Publishers, in the order of the topology's feeds.
     pub publishers: Vec<Publisher>,
-    /// For each publisher, the sequence number due on each subscription; of a work queue, how many messages arrived.
+    /// For each publisher, the sequence number due on each subscription; of a work queue, how many messages arrived; where
+    /// each has a receipt, how many RECEIPTs.
     pub progress: Vec<Vec<u64>>,
     /// Which messages of a work queue arrived.
     pub arrivals: Option<Rc<RefCell<Arrivals>>>,
-    /// Messages that arrived and were checked, over all subscriptions.
+    /// Messages that have no RECEIPT yet, for each publisher, if each message has a receipt.
+    pub unconfirmed: Vec<Unconfirmed>,
+    /// Messages that arrived and were checked, over all subscriptions; or RECEIPTs, if each message has one.
     pub delivered: u64,
     /// Records latencies at a fixed rate.
     pub latency: Option<Latency>,
@@ -68,6 +72,7 @@ impl Connections {
             publishers: Vec::new(),
             progress: topology.subscription_counts().into_iter().map(|count| vec![0; count]).collect(),
             arrivals: topology.arrivals.clone(),
+            unconfirmed: topology.feeds.iter().map(|_| Unconfirmed::default()).collect(),
             delivered: 0,
             latency: None,
             window_latency: None,
@@ -121,7 +126,12 @@ impl Connections {
             else {
                 continue;
             };
-            self.publishers.push(Publisher::new(client, feed.clone(), transport == Transport::Ws));
+            self.publishers.push(Publisher::new(
+                client,
+                feed.clone(),
+                topology.sending,
+                transport == Transport::Ws,
+            ));
         }
         // A subscription that is never read must not hold the window back.
         for conn in self.conns.iter().filter(|conn| conn.never_reads) {
@@ -233,6 +243,9 @@ impl Connections {
             self.delivered += conn.receiver.delivered - before;
             self.note_arrivals(index);
         }
+        if self.conns[index].receiver.receipts.as_ref().is_some_and(|numbers| !numbers.is_empty()) {
+            self.note_receipts(index)?;
+        }
         let conn = &mut self.conns[index];
         if progress == Progress::Closed && conn.state == State::Leaving && conn.login.close_is_receipt {
             conn.state = State::Left;
@@ -296,10 +309,41 @@ impl Connections {
         }
     }
 
-    /// Sends DISCONNECT on every connection that subscribes and reads until its RECEIPT, so that surplus messages are seen.
+    /// Records the RECEIPTs, and their latencies, that a read of this connection brought.
+    fn note_receipts(&mut self, index: usize) -> Result<(), Fault> {
+        let Some(numbers) = &mut self.conns[index].receiver.receipts else { return Ok(()) };
+        let sender = self.publishers.iter().enumerate().find(|(_, publisher)| publisher.connection == index);
+        let Some((publisher, sending)) = sender else {
+            return Err(Fault::Malformed("a RECEIPT for a connection that has sent nothing".to_owned()));
+        };
+        let unconfirmed = &mut self.unconfirmed[publisher];
+        for &number in numbers.iter() {
+            unconfirmed.confirm(publisher, number, sending.next)?;
+        }
+        self.delivered += numbers.len() as u64;
+        self.progress[publisher][0] = unconfirmed.confirmed;
+        let now = Instant::now();
+        for run in numbers.chunk_by(|a, b| a + 1 == *b) {
+            let (from, to) = (run[0], run[0] + run.len() as u64);
+            if let Some(latency) = &mut self.latency {
+                latency.arrived(from, to, now);
+            }
+            if let Some(latency) = &mut self.window_latency {
+                latency.arrived(publisher, from, to, 1, now);
+            }
+        }
+        numbers.clear();
+        Ok(())
+    }
+
+    /// Sends DISCONNECT on every connection that subscribes or gets RECEIPTs, and reads until its RECEIPT, so that what is
+    /// surplus is seen.
     pub fn leave(&mut self) -> Result<(), Fault> {
         let leaving: Vec<usize> = (0..self.conns.len())
-            .filter(|&index| !self.conns[index].never_reads && self.conns[index].receiver.subscribes())
+            .filter(|&index| {
+                let receiver = &self.conns[index].receiver;
+                !self.conns[index].never_reads && (receiver.subscribes() || receiver.receipts.is_some())
+            })
             .collect();
         for &index in &leaving {
             self.conns[index].leave()?;

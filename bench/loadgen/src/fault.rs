@@ -39,6 +39,13 @@ pub enum Fault {
         /// Its sequence number.
         sequence: u64,
     },
+    /// A RECEIPT that was not asked for, or came twice.
+    Surplus {
+        /// The publisher that got it.
+        publisher: usize,
+        /// The sequence number that it names.
+        sequence: u64,
+    },
     /// A work queue still holds a message, although all were consumed and acknowledged.
     LeftOver(String),
     /// Body, destination or publisher tag are not what was sent.
@@ -83,6 +90,9 @@ impl fmt::Display for Fault {
             }
             Fault::Lost { publisher, sequence } => {
                 write!(out, "message lost: {sequence} of publisher {publisher}")
+            }
+            Fault::Surplus { publisher, sequence } => {
+                write!(out, "RECEIPT doubled or not asked for: message {sequence} of publisher {publisher}")
             }
             Fault::LeftOver(what) => write!(out, "not empty after the last ACK: {what}"),
             Fault::Altered(what) => write!(out, "message altered: {what}"),

@@ -8,6 +8,7 @@
 //! [`run`] combines these to a repetition. The [`relay`] is a separate process. No code is shared with the broker.
 
 mod arrivals;
+mod bare;
 mod body;
 mod cli;
 mod conn;
@@ -18,6 +19,7 @@ mod latency;
 mod login;
 mod procfs;
 mod publisher;
+mod receipts;
 mod receiver;
 mod relay;
 mod result;
@@ -36,7 +38,7 @@ use std::time::Duration;
 
 use cli::{Command, Options};
 use run::Repetition;
-use workload::Workload;
+use workload::{Kind, Workload};
 
 fn main() -> ExitCode {
     let command = match cli::parse(std::env::args().skip(1)) {
@@ -79,6 +81,9 @@ fn execute(command: Command) -> Result<bool, String> {
 fn repetition(options: &Options) -> Result<bool, String> {
     let workload = Workload::load(&options.workload)?;
     workload.check_transport(options.transport)?;
+    if (workload.kind == Kind::Recover) != options.part.is_some() {
+        return Err("--part fill|drain belongs to workloads of kind recover".to_owned());
+    }
     raise_descriptor_limit();
     let repetition = Repetition {
         workload: &workload,
@@ -86,6 +91,8 @@ fn repetition(options: &Options) -> Result<bool, String> {
         target: &options.target,
         series: options.series_ms.map(Duration::from_millis),
         samples: options.samples.as_deref(),
+        store: options.store.as_deref(),
+        part: options.part,
     };
     let mut outcome = run::run(&repetition);
     outcome.peak_rss_bytes = options.target.pid.map(|pid| procfs::memory(pid).peak);

@@ -21,6 +21,7 @@ pub struct Publisher {
     digits: [u8; DIGITS],
     templates: Vec<Template>,
     feed: Rc<Feed>,
+    sending: Sending,
     websocket: bool,
 }
 
@@ -28,25 +29,81 @@ pub struct Publisher {
 #[derive(Debug)]
 struct Template {
     bytes: Vec<u8>,
-    digits_at: usize,
-    /// Mask of the digits; zero over TCP.
+    /// The sequence number in the body.
+    number: Place,
+    /// The same as id of a receipt, if each message has one.
+    receipt: Option<Place>,
+}
+
+/// Digits of a sequence number in a template.
+#[derive(Debug)]
+struct Place {
+    at: usize,
+    /// Their mask; zero over TCP.
     mask: [u8; DIGITS],
+}
+
+impl Place {
+    /// Writes the digits into a copy of the template.
+    #[inline]
+    fn fill(&self, frame: &mut [u8], digits: [u8; DIGITS]) {
+        let digits = u64::from_ne_bytes(digits) ^ u64::from_ne_bytes(self.mask);
+        frame[self.at..self.at + DIGITS].copy_from_slice(&digits.to_ne_bytes());
+    }
+}
+
+/// Further headers of every SEND.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sending {
+    /// `persistent:true`.
+    pub persistent: bool,
+    /// `receipt`, with the sequence number as its id.
+    pub receipts: bool,
+}
+
+impl Sending {
+    fn persistent(self) -> &'static str {
+        if self.persistent { "persistent:true\n" } else { "" }
+    }
+
+    /// Further headers of the message with sequence number 0. The receipt is the last one.
+    fn headers(self) -> String {
+        let receipt = if self.receipts { stomp::receipt("00000000") } else { String::new() };
+        format!("{}{receipt}", self.persistent())
+    }
 }
 
 impl Publisher {
     /// A publisher that starts at message 0.
-    pub fn new(connection: usize, feed: Rc<Feed>, websocket: bool) -> Publisher {
+    pub fn new(connection: usize, feed: Rc<Feed>, sending: Sending, websocket: bool) -> Publisher {
         let send = |destination: &String| {
-            let frame = stomp::send(destination, feed.body.template(), None);
-            Template::new(&frame, frame.len() - 1 - feed.body.size() + feed.body.sequence_at(), websocket)
+            let frame = stomp::send(destination, feed.body.template(), &sending.headers());
+            let body_at = frame.len() - 1 - feed.body.size();
+            // Two line ends separate the receipt, which is the last header, from the body.
+            let receipt_at = sending.receipts.then(|| body_at - 2 - DIGITS);
+            Template::new(&frame, body_at + feed.body.sequence_at(), receipt_at, websocket)
         };
         let templates = feed.destinations.iter().map(send).collect();
-        Publisher { connection, next: 0, goal: 0, digits: body::digits(0), templates, feed, websocket }
+        Publisher {
+            connection,
+            next: 0,
+            goal: 0,
+            digits: body::digits(0),
+            templates,
+            feed,
+            sending,
+            websocket,
+        }
     }
 
     /// Approximate octets of a frame.
     pub fn frame_len(&self) -> usize {
         self.templates[0].bytes.len()
+    }
+
+    /// Octets of a frame over TCP without its receipt, which no broker has to store.
+    pub fn stored_len(&self) -> usize {
+        stomp::send(&self.feed.destinations[0], self.feed.body.template(), self.sending.persistent()).len()
     }
 
     /// Appends the next `count` frames.
@@ -55,10 +112,12 @@ impl Publisher {
         for _ in 0..count {
             let turn = if turns == 1 { 0 } else { self.next % turns };
             let template = &self.templates[usize::try_from(turn).expect("an index")];
-            let at = out.len() + template.digits_at;
+            let at = out.len();
             out.extend_from_slice(&template.bytes);
-            let digits = u64::from_ne_bytes(self.digits) ^ u64::from_ne_bytes(template.mask);
-            out[at..at + DIGITS].copy_from_slice(&digits.to_ne_bytes());
+            template.number.fill(&mut out[at..], self.digits);
+            if let Some(receipt) = &template.receipt {
+                receipt.fill(&mut out[at..], self.digits);
+            }
             body::increment(&mut self.digits);
             self.next += 1;
         }
@@ -70,7 +129,8 @@ impl Publisher {
         let at = self.feed.body.sequence_at();
         body[at..at + DIGITS].copy_from_slice(&self.digits);
         let turn = usize::try_from(self.next).expect("64-bit") % self.feed.destinations.len();
-        let frame = stomp::send(&self.feed.destinations[turn], &body, Some(receipt));
+        let headers = format!("{}{}", self.sending.persistent(), stomp::receipt(receipt));
+        let frame = stomp::send(&self.feed.destinations[turn], &body, &headers);
         if self.websocket {
             out.extend(ws::client_frame(ws::TEXT, &frame));
         } else {
@@ -83,15 +143,21 @@ impl Publisher {
 
 impl Template {
     /// All frames of a publisher have the same masking key: drawing a key for each would measure the generator.
-    fn new(frame: &[u8], digits_at: usize, websocket: bool) -> Template {
+    fn new(frame: &[u8], number_at: usize, receipt_at: Option<usize>, websocket: bool) -> Template {
+        let place = |at, mask| Place { at, mask };
         if !websocket {
-            return Template { bytes: frame.to_vec(), digits_at, mask: [0; DIGITS] };
+            let plain = |at| place(at, [0; DIGITS]);
+            return Template {
+                bytes: frame.to_vec(),
+                number: plain(number_at),
+                receipt: receipt_at.map(plain),
+            };
         }
         let bytes = ws::client_frame(ws::TEXT, frame);
         let header = bytes.len() - frame.len();
-        let key = &bytes[header - 4..header];
-        let mask = std::array::from_fn(|digit| key[(digits_at + digit) % 4]);
-        Template { digits_at: header + digits_at, mask, bytes }
+        let key: [u8; 4] = bytes[header - 4..header].try_into().expect("four octets");
+        let masked = |at: usize| place(header + at, std::array::from_fn(|digit| key[(at + digit) % 4]));
+        Template { number: masked(number_at), receipt: receipt_at.map(masked), bytes }
     }
 }
 
@@ -105,9 +171,23 @@ mod tests {
         Rc::new(Feed { body: Body::new("hello ", 14), destinations })
     }
 
+    const NUMBERED: Sending = Sending { persistent: true, receipts: true };
+
+    #[test]
+    fn receipts_are_numbered_like_the_messages() {
+        let mut publisher = Publisher::new(0, feed(), NUMBERED, false);
+        let mut out = Vec::new();
+        publisher.fill(&mut out, 1);
+        out.clear();
+        publisher.fill(&mut out, 1);
+        let expected = "SEND\ndestination:/topic/1\ncontent-length:14\npersistent:true\nreceipt:00000001\n\n\
+                        hello 00000001\0";
+        assert_eq!(String::from_utf8(out).expect("text"), expected);
+    }
+
     #[test]
     fn frames_are_numbered_and_destinations_take_turns() {
-        let mut publisher = Publisher::new(0, feed(), false);
+        let mut publisher = Publisher::new(0, feed(), Sending::default(), false);
         let mut out = Vec::new();
         publisher.fill(&mut out, 2);
         publisher.fill_with_receipt(&mut out, "r");
@@ -121,8 +201,8 @@ mod tests {
     #[test]
     fn websocket_frames_unmask_to_the_same() {
         let (mut plain, mut masked) = (Vec::new(), Vec::new());
-        Publisher::new(0, feed(), false).fill(&mut plain, 12);
-        Publisher::new(0, feed(), true).fill(&mut masked, 12);
+        Publisher::new(0, feed(), NUMBERED, false).fill(&mut plain, 12);
+        Publisher::new(0, feed(), NUMBERED, true).fill(&mut masked, 12);
         let mut unmasked = Vec::new();
         let frame = plain.len() / 12;
         for part in masked.chunks_mut(frame + 6) {

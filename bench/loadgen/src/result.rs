@@ -18,7 +18,7 @@ pub struct Outcome {
     pub rounds: u64,
     /// Messages sent.
     pub messages: u64,
-    /// Messages delivered and checked (`fanin`: messages sent and confirmed by a RECEIPT).
+    /// Messages delivered and checked (`fanin`, `persist`: messages sent and confirmed by a RECEIPT).
     pub deliveries: u64,
     /// Deliveries per second.
     pub deliveries_per_s: f64,
@@ -58,6 +58,8 @@ pub enum Special {
     Held(Held),
     /// The firehose with and without a subscriber that never reads.
     Firehose(Firehose),
+    /// The broker's log, and the disk alone.
+    Persist(Persist),
 }
 
 /// Idle connections.
@@ -101,6 +103,43 @@ pub struct Held {
     pub resident_bytes_each_over_frame: f64,
     /// As `resident_bytes_each`, after all messages were consumed.
     pub resident_bytes_each_after: f64,
+    /// Messages put into the queue per second.
+    pub queued_per_s: f64,
+    /// Messages consumed from it per second.
+    pub consumed_per_s: f64,
+}
+
+/// What the broker's log did for persistent messages, and what the disk does without a broker. Groups are what the log makes
+/// safe at once. What is unknown is left out.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Persist {
+    /// RECEIPTs of a group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receipts_per_group: Option<f64>,
+    /// Groups per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups_per_s: Option<f64>,
+    /// `fdatasync`s, divided by the groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub syncs_by_groups_ratio: Option<f64>,
+    /// Bytes written to the log, divided by those of the SEND frames without their receipts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub written_by_sent_ratio: Option<f64>,
+    /// Bytes of each write of the bare loop: those of a group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bare_write_bytes: Option<u64>,
+    /// Writes of the bare loop per second, each made safe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bare_per_s: Option<f64>,
+    /// Median time of one of them, µs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bare_p50_us: Option<f64>,
+    /// 99 in 100 of them were faster, µs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bare_p99_us: Option<f64>,
+    /// `groups_per_s` divided by `bare_per_s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups_by_bare_ratio: Option<f64>,
 }
 
 /// Firehose with and without a subscriber that never reads.

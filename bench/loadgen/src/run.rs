@@ -2,10 +2,12 @@
 
 mod dialogue;
 mod memory;
+mod persist;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::cli::Part;
 use crate::conn::Progress;
 use crate::connections::Connections;
 use crate::fault::Fault;
@@ -35,17 +37,22 @@ pub struct Repetition<'a> {
     pub series: Option<Duration>,
     /// File for single latencies, if requested.
     pub samples: Option<&'a Path>,
+    /// A folder on the disk of the broker's store, if it answers DIAG `store`.
+    pub store: Option<&'a Path>,
+    /// The half of a workload of kind `recover` to run.
+    pub part: Option<Part>,
 }
 
 /// Runs it. A fault becomes the `fault` of the outcome.
 pub fn run(repetition: &Repetition<'_>) -> Outcome {
     let result = match repetition.workload.kind {
-        Kind::Window | Kind::Fanin | Kind::Queue => repetition.rounds(),
-        Kind::Latency => repetition.latency(),
+        Kind::Window | Kind::Fanin | Kind::Queue | Kind::Persist => repetition.rounds(),
+        Kind::Latency | Kind::PersistRate => repetition.latency(),
         Kind::Idle => repetition.idle(),
         Kind::Backlog => repetition.backlog(),
         Kind::Queues => repetition.queues(),
         Kind::Firehose => repetition.firehose(),
+        Kind::Recover => repetition.part(repetition.part.expect("it was checked")),
     };
     result.unwrap_or_else(|fault| Outcome { fault: Some(fault.to_string()), ..Outcome::default() })
 }
@@ -100,6 +107,12 @@ impl Repetition<'_> {
         Connections::open(topology, self.target, self.transport)
     }
 
+    /// The connections of the measurement: where only RECEIPTs are awaited, nobody subscribes.
+    fn measured(&self) -> Result<Connections, Fault> {
+        let topology = Topology::new(self.workload);
+        self.open(&if self.workload.has_receipts() { topology.publishers_only() } else { topology })
+    }
+
     fn round(&self, connections: &mut Connections) -> Result<Round, Fault> {
         match self.workload.kind {
             Kind::Fanin => connections.receipt_round(self.workload.messages),
@@ -109,12 +122,13 @@ impl Repetition<'_> {
 
     /// Runs rounds until the target has used the requested CPU.
     fn rounds(&self) -> Result<Outcome, Fault> {
-        let mut connections = self.open(&Topology::new(self.workload))?;
+        let mut connections = self.measured()?;
         let begun = Instant::now();
         self.round(&mut connections)?;
         while self.workload.min_cpu_s > 0.0 && begun.elapsed() < WARM_UP {
             self.round(&mut connections)?;
         }
+        let before = self.log()?;
         let meter = Meter::start(self.target);
         connections.begin_series(self.series);
         if self.workload.kind != Kind::Fanin {
@@ -135,8 +149,11 @@ impl Repetition<'_> {
         let mut run = meter.finish(&sum, rounds);
         run.series = connections.take_series();
         run.window_latency = connections.window_latency.take().map(WindowLatency::result);
+        let log = self.log()?;
         connections.leave()?;
-        if self.workload.kind == Kind::Queue {
+        if self.workload.kind == Kind::Persist {
+            self.finish_persist(&mut run, connections, [before, log])?;
+        } else if self.workload.kind == Kind::Queue {
             let consumers = connections.conns.iter().filter_map(|conn| conn.receiver.consumer.as_ref());
             let consumed = consumers.map(|consumer| consumer.taken).collect();
             run.special = Some(Special::Shares(Shares { consumed }));
@@ -152,7 +169,8 @@ impl Repetition<'_> {
     }
 
     fn latency(&self) -> Result<Outcome, Fault> {
-        let mut connections = self.open(&Topology::new(self.workload))?;
+        let mut connections = self.measured()?;
+        let before = self.log()?;
         let meter = Meter::start(self.target);
         connections.begin_series(self.series);
         let round =
@@ -163,7 +181,11 @@ impl Repetition<'_> {
         if let (Some(path), Some(latency)) = (self.samples, &connections.latency) {
             latency.write_samples(path)?;
         }
+        let log = self.log()?;
         connections.leave()?;
+        if self.workload.kind == Kind::PersistRate {
+            self.finish_persist(&mut run, connections, [before, log])?;
+        }
         Ok(run)
     }
 

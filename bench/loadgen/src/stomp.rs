@@ -84,16 +84,25 @@ pub fn unsubscribe(id: &str, receipt: &str) -> Vec<u8> {
     format!("UNSUBSCRIBE\nid:{id}\nreceipt:{receipt}\n\n\0").into_bytes()
 }
 
+/// Header line that asks for a receipt.
+pub fn receipt(id: &str) -> String {
+    format!("receipt:{id}\n")
+}
+
+/// DIAG: a query of the broker itself.
+pub fn diag(query: &str) -> Vec<u8> {
+    format!("DIAG\n\n{query}\0").into_bytes()
+}
+
 /// DISCONNECT with a receipt.
 pub fn disconnect(receipt: &str) -> Vec<u8> {
     format!("DISCONNECT\nreceipt:{receipt}\n\n\0").into_bytes()
 }
 
-/// SEND with its `content-length` and, if requested, a receipt.
-pub fn send(destination: &str, body: &[u8], receipt: Option<&str>) -> Vec<u8> {
-    let receipt = receipt.map(|id| format!("receipt:{id}\n")).unwrap_or_default();
+/// SEND with its `content-length`; `headers` are further header lines, each with its line end.
+pub fn send(destination: &str, body: &[u8], headers: &str) -> Vec<u8> {
     let mut frame =
-        format!("SEND\ndestination:{destination}\ncontent-length:{}\n{receipt}\n", body.len()).into_bytes();
+        format!("SEND\ndestination:{destination}\ncontent-length:{}\n{headers}\n", body.len()).into_bytes();
     frame.extend_from_slice(body);
     frame.push(0);
     frame

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use crate::arrivals::Arrivals;
 use crate::body::Body;
+use crate::publisher::Sending;
 use crate::receiver::{Acks, Feed, QueueConsumer, Receiver, Subscription};
 use crate::workload::{Ack, Ids, Kind, Transport, Workload};
 
@@ -30,6 +31,8 @@ pub struct Topology {
     pub arrivals: Option<Rc<RefCell<Arrivals>>>,
     /// Further header lines of every SUBSCRIBE.
     pub headers: String,
+    /// Further headers of every SEND.
+    pub sending: Sending,
     ack: Ack,
 }
 
@@ -67,7 +70,8 @@ impl Topology {
             clients.extend((0..workload.publishers).map(publisher));
         }
         let arrivals = queue.then(|| Rc::new(RefCell::new(Arrivals::new(workload.publishers))));
-        Topology { clients, feeds, arrivals, headers: headers(workload), ack: workload.ack }
+        let sending = Sending { persistent: workload.is_persistent(), receipts: workload.has_receipts() };
+        Topology { clients, feeds, arrivals, headers: headers(workload), sending, ack: workload.ack }
     }
 
     /// Only the connections that publish.
@@ -88,9 +92,10 @@ impl Topology {
         self
     }
 
-    /// Number of subscriptions of each publisher; for a work queue 1, which stands for all consumers.
+    /// Number of subscriptions of each publisher; for a work queue 1, which stands for all consumers, and where only RECEIPTs
+    /// count 1, which stands for them.
     pub fn subscription_counts(&self) -> Vec<usize> {
-        if self.arrivals.is_some() {
+        if self.arrivals.is_some() || self.counts_receipts() {
             return vec![1; self.feeds.len()];
         }
         let mut counts = vec![0; self.feeds.len()];
@@ -98,6 +103,11 @@ impl Topology {
             counts[*publisher] += 1;
         }
         counts
+    }
+
+    /// Whether publishers wait for RECEIPTs, since nobody subscribes.
+    pub fn counts_receipts(&self) -> bool {
+        self.sending.receipts && self.clients.iter().all(|client| client.subscriptions.is_empty())
     }
 
     /// The receiver that checks the messages of a client; `slots` counts the subscriptions of each publisher so far.
@@ -109,7 +119,9 @@ impl Topology {
         relay: bool,
     ) -> Receiver {
         let (Some(arrivals), Some((id, ..))) = (&self.arrivals, client.subscriptions.first()) else {
-            return Receiver::new(self.subscriptions(client, slots, relay), relay);
+            let mut receiver = Receiver::new(self.subscriptions(client, slots, relay), relay);
+            receiver.receipts = self.counts_receipts().then(Vec::new);
+            return receiver;
         };
         let id = (!relay).then_some(id.as_str());
         let sole = self.clients.iter().filter(|client| !client.subscriptions.is_empty()).count() == 1;
@@ -132,7 +144,10 @@ impl Topology {
 fn feed(workload: &Workload, publisher: usize) -> Feed {
     let tag = workload.tag.clone().unwrap_or_else(|| format!("pub-{publisher:04}"));
     let destinations = match workload.spread {
-        _ if matches!(workload.kind, Kind::Queue | Kind::Backlog) => vec!["/queue/bench".to_owned()],
+        _ if matches!(workload.kind, Kind::Queue | Kind::Backlog | Kind::Recover) => {
+            vec!["/queue/bench".to_owned()]
+        }
+        _ if workload.has_receipts() => vec![format!("/queue/bench-{publisher}")],
         0 => vec![format!("/topic/bench-{publisher}")],
         count => (0..count).map(|number| format!("/topic/{number}")).collect(),
     };

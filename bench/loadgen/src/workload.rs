@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::receiver::STREAM_MIN;
 
 /// Fields that only the harness reads (`stompica.bench`).
-const HARNESS_FIELDS: [&str; 6] = ["group", "about", "transports", "relay", "wanted", "sweep"];
+const HARNESS_FIELDS: [&str; 7] = ["group", "about", "transports", "relay", "wanted", "settings", "sweep"];
 
 /// How a workload is driven and what it measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -31,6 +31,12 @@ pub enum Kind {
     Queues,
     /// No window, and one subscriber that never reads; compared with the same without it.
     Firehose,
+    /// Persistent messages into a queue of each publisher, each with a receipt, under a window: receipts per second.
+    Persist,
+    /// The same at a fixed rate: latency of a RECEIPT.
+    PersistRate,
+    /// The two halves of `backlog` on their own, as persistent messages: the broker is started again between them.
+    Recover,
 }
 
 /// How consumers of a work queue acknowledge.
@@ -93,12 +99,14 @@ pub struct Workload {
     pub ack: Ack,
     /// `prefetch-count` of their SUBSCRIBE; 0: no such header.
     pub prefetch: u64,
+    /// Messages have `persistent:true` (backlog; those of `persist` always have it).
+    pub persistent: bool,
     /// Messages of each publisher in a round; for `queues`, the number of queues.
     pub messages: u64,
     /// A publisher is never more than this many messages ahead of its slowest subscription; for a work queue,
-    /// ahead of what all consumers together have received from it.
+    /// ahead of what all consumers together have received from it; for `persist`, ahead of its RECEIPTs.
     pub window: u64,
-    /// Messages per second (latency).
+    /// Messages per second (latency, persist-rate).
     pub rate: u64,
     /// Length of a repetition that is limited by time, not by messages.
     pub seconds: f64,
@@ -122,6 +130,7 @@ impl Default for Workload {
             tag: None,
             ack: Ack::Auto,
             prefetch: 0,
+            persistent: false,
             messages: 1,
             window: 1_000,
             rate: 1_000,
@@ -132,6 +141,16 @@ impl Default for Workload {
 }
 
 impl Workload {
+    /// Whether each message has a receipt.
+    pub fn has_receipts(&self) -> bool {
+        matches!(self.kind, Kind::Persist | Kind::PersistRate)
+    }
+
+    /// Whether messages have `persistent:true`.
+    pub fn is_persistent(&self) -> bool {
+        self.persistent || self.has_receipts() || self.kind == Kind::Recover
+    }
+
     /// Reads the workload of a file.
     pub fn load(path: &Path) -> Result<Workload, String> {
         let named = |error: String| format!("{}: {error}", path.display());
@@ -179,7 +198,8 @@ impl Workload {
     }
 
     fn check_queue(&self) -> Result<(), String> {
-        let one_queue = matches!(self.kind, Kind::Queue | Kind::Backlog);
+        let one_queue =
+            matches!(self.kind, Kind::Queue | Kind::Backlog | Kind::Recover) || self.has_receipts();
         if one_queue && (self.joint || self.pattern.is_some() || self.spread > 0 || self.subscriptions != 1) {
             return Err(
                 "a queue allows no joint connection, pattern or spread, and one subscription for each connection".to_owned()
@@ -196,7 +216,16 @@ impl Workload {
         if self.ack == Ack::ClientIndividual && self.window * self.publishers as u64 <= 2 * credit {
             return Err("all windows together are more than twice the prefetch of all consumers".to_owned());
         }
-        if matches!(self.kind, Kind::Backlog | Kind::Queues)
+        if self.persistent && self.kind != Kind::Backlog {
+            return Err("persistent is for kind = \"backlog\"".to_owned());
+        }
+        if self.kind == Kind::PersistRate && self.publishers != 1 {
+            return Err("a rate is that of one publisher".to_owned());
+        }
+        if self.has_receipts() && self.connections != 1 {
+            return Err("each queue of persist has one connection, which consumes it at the end".to_owned());
+        }
+        if matches!(self.kind, Kind::Backlog | Kind::Queues | Kind::Recover)
             && (self.publishers != 1 || self.connections != 1)
         {
             return Err("memory is measured with one publisher and one connection".to_owned());

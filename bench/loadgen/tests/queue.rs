@@ -69,6 +69,9 @@ fn memory_of_queued_messages_is_measured() {
     assert!((figure("frame_bytes") - 168.0).abs() < 1e-9, "head, body and NUL of a SEND");
     let over = figure("resident_bytes_each") - figure("frame_bytes");
     assert!((figure("resident_bytes_each_over_frame") - over).abs() < 1e-9, "{held}");
+    assert!(figure("queued_per_s") > 0.0 && figure("consumed_per_s") > 0.0);
+    let persistent = run("stored", "kind = 'backlog'\nmessages = 2_000\npersistent = true", Wrong::Nothing);
+    assert_eq!(persistent["held"]["frame_bytes"], 184.0, "with persistent:true: {persistent}");
     let fault = fault("short", "kind = 'backlog'\nmessages = 2_000", Wrong::Lose(1_000));
     assert!(fault.contains("expected 1000, got 1001"), "{fault}");
 }

@@ -99,7 +99,7 @@ def _workload(point: Point) -> Workload:
         point["body"],
         point["ack"],
         point["prefetch"],
-        point["rate"] if point["kind"] == "latency" else 0,
+        point["rate"] if point["kind"] in ("latency", "persist-rate") else 0,
         options,
     )
 

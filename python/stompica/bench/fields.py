@@ -8,7 +8,10 @@ from typing import Any
 
 from stompica.bench import BenchError
 
-KINDS = ("window", "latency", "idle", "fanin", "queue", "backlog", "queues", "firehose")
+KINDS = (
+    "window", "latency", "idle", "fanin", "queue", "backlog", "queues", "firehose",
+    "persist", "persist-rate", "recover",
+)  # fmt: skip
 TRANSPORTS = ("tcp", "ws")
 
 
@@ -95,12 +98,14 @@ FIELDS: dict[str, Number | Choice | Kind] = {
     "tag": Kind(str, "a string of 1 to 8 octets"),
     "ack": Choice(("auto", "client-individual")),
     "prefetch": Number(0),
+    "persistent": Kind(bool, "true or false"),
     "messages": Number(1),
     "window": Number(1),
     "rate": Number(1, 1_000_000),
     "seconds": Number(0.1, 600, whole=False),
     "relay": Kind(bool, "true or false"),
     "min_cpu_s": Number(0, whole=False),
+    "settings": Kind(dict, "a table of this broker's settings"),
     "wanted": Kind(dict, "a table of per_s, cpu_us and bytes"),
 }
 
@@ -114,6 +119,7 @@ SWEPT: dict[str, Number | Choice] = {
     "prefetch": Number(0),
     "rate": Number(1, 1_000_000),
     "window": Number(1),
+    "messages": Number(1),
 }
 """What a sweep may vary: fields of a workload (`subscribers` are its `connections`), and the broker's `writers`."""
 

@@ -13,8 +13,11 @@ from stompica.tabular import table
 GENERATOR_BUSY = 0.8
 """Share of its core above which the generator may have been the limit."""
 
-GROUPS = ("idle", "held", "firehose")
+GROUPS = ("idle", "held", "firehose", "recovery")
 """Objects in the load generator's result with figures of one kind of workload. Each has its own table."""
+
+BESIDE = "persist"
+"""An object with figures that are shown beside the rates."""
 
 LEAST_BY_MOST = "least_by_most_share"
 """Messages of the consumer that received least, divided by those of the one that received most."""
@@ -31,9 +34,9 @@ def medians(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     if any(run.get("fault") for run in runs):
         return {}
     found: dict[str, float] = {}
-    kept = [run[group] for run in runs for group in GROUPS if run.get(group)]
+    kept = [run[group] for run in runs for group in (*GROUPS, BESIDE) if run.get(group)]
     for name, value in (kept[0] if kept else {}).items():
-        if type(value) in (int, float):
+        if type(value) in (int, float) and all(name in one for one in kept):
             found[NAMES.get(name, name)] = statistics.median(one[name] for one in kept)
     shares = [run["shares"]["consumed"] for run in runs if run.get("shares")]
     if shares:
@@ -53,8 +56,9 @@ def lines(campaign: Campaign) -> Iterator[str]:
     for number, rows in enumerate(filter(None, tables.values())):
         if number:
             yield ""
-        shown = [name for name in rows[0] if any(row[name] for row in rows)]
-        yield from table([{name: row[name] for name in shown} for row in rows])
+        names = dict.fromkeys(name for row in rows for name in row)
+        shown = [name for name in names if any(row.get(name) for row in rows)]
+        yield from table([{name: row.get(name, "") for name in shown} for row in rows])
     for case in campaign.plan.cases:
         for number, record in campaign.records(case).items():
             if record.fault:
@@ -88,6 +92,8 @@ def _speed(records: Sequence[Record], found: Mapping[str, float]) -> dict[str, s
     figures |= _latencies(runs, "window_latency", "from_batch", "window_", ("p50_us", "p99_us"))
     if LEAST_BY_MOST in found:
         figures["least_by_most"] = f"{found[LEAST_BY_MOST]:.2f}"
+    if any(run.get(BESIDE) for run in runs):
+        figures |= {name: _short(value) for name, value in found.items()}
     share = _median(runs, "generator_share") or 0
     figures["generator"] = f"{share:.0%}" + (" busy" if share > GENERATOR_BUSY else "")
     figures["peak_MiB"] = _peak(records)

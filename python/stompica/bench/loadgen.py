@@ -38,6 +38,8 @@ class Order:
     samples: Path | None
     """File for single latencies, if they are wanted."""
     cores: tuple[int, ...] = ()
+    part: str = ""
+    """Which half of a workload of kind `recover`."""
 
 
 def find(start: Path | None = None) -> Path:
@@ -145,6 +147,10 @@ def _arguments(order: Order, file: Path) -> list[str]:
         arguments += ["--relay"]
     if order.samples is not None and order.point["kind"] == "latency":
         arguments += ["--samples", str(order.samples)]
+    if target.store is not None and order.point["kind"] in ("persist", "persist-rate"):
+        arguments += ["--store", str(target.store)]
+    if order.part:
+        arguments += ["--part", order.part]
     return arguments
 
 

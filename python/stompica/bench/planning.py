@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--transport", choices=("tcp", "ws"), help="only this one")
     add("--sweep", action="append", default=[], metavar="NAME=V,V", help="vary body, subscribers, publishers, writers, "
-        "ack, prefetch, rate or window; may be repeated")  # fmt: skip
+        "ack, prefetch, rate, window or messages; may be repeated")  # fmt: skip
     add("--variant", action="append", default=[], metavar="LABEL:KEY=VALUE,…", help="this broker with these settings, "
         "in turn with the others; python=PATH is another installation, stages=on|off overrides --stages; the first is "
         "the baseline")  # fmt: skip
@@ -77,6 +77,9 @@ def plan(name: str, picked: Sequence[Workload], options: argparse.Namespace) -> 
         if not variant.python:  # another version may have different settings
             where = f"--variant {variant.label}" if variant.label else "--set"
             check_settings([(key, value, where) for key, value in variant.settings.items()])
+            for workload in picked:
+                where = f"workload {workload.name}"
+                check_settings([(key, value, where) for key, value in (workload["settings"] or {}).items()])
     cases: list[Case] = []
     for workload in picked:
         found = points(workload, sweep, options.quick)
@@ -84,7 +87,9 @@ def plan(name: str, picked: Sequence[Workload], options: argparse.Namespace) -> 
         for point in found:
             for variant in own:
                 writers = variant.writers if point.writers is None else point.writers
-                cases.append(Case(len(cases), point, dataclasses.replace(variant, writers=writers)))
+                settings = {**point.settings, **variant.settings}
+                made = dataclasses.replace(variant, writers=writers, settings=settings)
+                cases.append(Case(len(cases), point, made))
             if point.writers != first_writers:
                 continue  # the setting does not apply to peers: they are measured once
             for peer in peers:
@@ -97,8 +102,8 @@ def plan(name: str, picked: Sequence[Workload], options: argparse.Namespace) -> 
     every_s, samples = float(options.every), bool(options.samples)
     if options.samples and not any(case.point["kind"] == "latency" for case in cases):
         notes.append("--samples: single latencies are kept only for workloads of kind latency")
-    made = Plan(name, repetitions, tuple(cases), **switches, samples=samples, every_s=every_s, pin=options.pin)
-    return made, notes
+    whole = Plan(name, repetitions, tuple(cases), **switches, samples=samples, every_s=every_s, pin=options.pin)
+    return whole, notes
 
 
 def _repetitions(word: str) -> int:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stompica.bench import BenchError, loadgen, procfs
-from stompica.bench.campaign import Campaign, Case, Record
+from stompica.bench import BenchError, loadgen, procfs, recovery
+from stompica.bench.campaign import Campaign, Case, Record, Variant
 from stompica.bench.peers import PEERS
 from stompica.bench.sampler import QUERIES, STAGES, Sampler, Samples
 from stompica.bench.target import OwnBroker, Running
@@ -63,7 +63,10 @@ class Runner:
                         self._progress.ended(case, repetition, None)
                         continue
                     self._progress.begins(case, repetition)
-                    if case.point.needs_fresh_broker:
+                    record: Record | None
+                    if case.point["kind"] == "recover":
+                        record = self._recovery(case)
+                    elif case.point.needs_fresh_broker:
                         with contextlib.ExitStack() as once:
                             record = self._repetition(case, repetition, self._start(case, once))
                     else:
@@ -82,8 +85,7 @@ class Runner:
         folder = Path(stack.enter_context(self._folder(case.folder)))
         variant = case.variant
         own = variant.target == "stompica"
-        ours = OwnBroker(variant.python or sys.executable, variant.writers, variant.settings)
-        starter = ours if own else PEERS[variant.target]
+        starter = _own(variant) if own else PEERS[variant.target]
         self._progress.say(f"starting {variant.name}")
         try:
             running: Running = stack.enter_context(starter.start(folder, self._pinning.target))
@@ -109,10 +111,21 @@ class Runner:
             run = self._warm_up(case, running, folder) if warm_up else None
             if run is None or not run.get("fault"):
                 run, seen = self._measure(case, repetition, running, folder)
-        if run.get("fault") and (how := running.ended()):
-            run["fault"] += f"; {running.name} ended {how}"
-        described = {name: getattr(running, name) for name in ("name", "version", "writers", "versions", "protocol")}
-        return Record(run, described, seen.processes, seen.answers, seen.faults, str(self._pinning))
+        return Record(
+            _explained(run, running), _described(running), seen.processes, seen.answers, seen.faults, str(self._pinning)
+        )
+
+    def _recovery(self, case: Case) -> Record:
+        """Makes a repetition that starts the broker itself, with a new store."""
+        with self._folder(case.folder) as name:
+            folder = Path(name)
+
+            def part(which: str, running: Running) -> dict[str, Any]:
+                order = loadgen.Order(case.point, running, 1000, None, self._pinning.generator, which)
+                return _explained(loadgen.run(self._program, order, folder, lambda _: None), running)
+
+            run, running = recovery.measure(_own(case.variant), folder, self._pinning.target, part)
+        return Record(run, _described(running), pinned=str(self._pinning))
 
     def _measure(self, case: Case, repetition: int, running: Running, folder: Path) -> tuple[dict[str, Any], Samples]:
         """The load generator's result, and the samples taken meanwhile."""
@@ -140,7 +153,7 @@ class Runner:
     def _fitted(self, case: Case) -> Point:
         """The point, with rounds that a slow peer can finish in reasonable time."""
         peer = PEERS.get(case.variant.target)
-        if peer is None or case.point["kind"] == "latency":
+        if peer is None or case.point["kind"] in ("latency", "persist-rate"):
             return case.point
         messages = max(10, round(case.point["messages"] * peer.share))
         return dataclasses.replace(case.point, fields={**case.point.fields, "messages": messages})
@@ -149,3 +162,18 @@ class Runner:
     def _folder(self, name: str) -> Iterator[str]:
         with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=self._scratch, ignore_cleanup_errors=True) as folder:
             yield folder
+
+
+def _own(variant: Variant) -> OwnBroker:
+    return OwnBroker(variant.python or sys.executable, variant.writers, variant.settings)
+
+
+def _explained(run: dict[str, Any], running: Running) -> dict[str, Any]:
+    """A fault says as well how the target ended, if it did."""
+    if run.get("fault") and (how := running.ended()):
+        run["fault"] += f"; {running.name} ended {how}"
+    return run
+
+
+def _described(running: Running) -> dict[str, Any]:
+    return {name: getattr(running, name) for name in ("name", "version", "writers", "versions", "protocol")}

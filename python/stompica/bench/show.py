@@ -15,7 +15,7 @@ from stompica.bench.figures import medians
 from stompica.bench.runner import Progress
 from stompica.bench.workload import Point
 
-HEADLINES = ("user_bytes_per_connection", "resident_bytes_each_over_frame", "beside_by_alone_ratio")
+HEADLINES = ("user_bytes_per_connection", "resident_bytes_each_over_frame", "beside_by_alone_ratio", "recovered_per_s")
 """Figures that are shown for a repetition whose rate means nothing."""
 
 

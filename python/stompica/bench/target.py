@@ -12,9 +12,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
-from stompica.bench import BenchError, procfs
+from stompica.bench import BenchError, disk, procfs
 
 START_MAX_S = 90.0
 """Longest time of a start: some peers are slow."""
@@ -45,6 +46,10 @@ class Running:
     diag_url: str | None = None
     writers: int = 0
     """Worker threads; 0: unknown."""
+    store: Path | None = None
+    """The folder of its store; None if it keeps messages in memory, or is a peer."""
+    listens_unix_s: float = 0.0
+    """When it began to listen, according to its log; 0: unknown."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Further versions worth recording."""
     ended: Callable[[], str] = lambda: ""
@@ -152,6 +157,9 @@ def _listens(port: int) -> bool:
         return False
 
 
+_LISTENING = re.compile(r"(\S+) INFO +listening on (\S+):(\d+).*\n(?:.*?\bwriters=(?P<writers>\d+) )?")
+
+
 @dataclass(frozen=True)
 class OwnBroker:
     """This broker, as a separate process."""
@@ -163,8 +171,15 @@ class OwnBroker:
 
     @contextlib.contextmanager
     def start(self, scratch: Path, cores: Sequence[int] = ()) -> Iterator[Running]:
-        """Runs it until the context ends. BenchError with the end of its log if it does not start."""
+        """Runs it until the context ends. BenchError with the end of its log if it does not start.
+
+        A store without a setting `dir` is in the scratch folder, which has to be on a disk then.
+        """
         settings = {"port": "0", "host": "127.0.0.1", **self.settings}
+        store = None
+        if settings.get("store", "memory") != "memory":
+            store = Path(settings.setdefault("dir", str(scratch / "store")))
+            disk.check(store.parent)
         if self.writers is not None:
             settings["writers"] = str(self.writers)
         command = [self.python, "-m", "stompica", *(f"{key}={value}" for key, value in settings.items())]
@@ -174,11 +189,11 @@ class OwnBroker:
             found: list[re.Match[str]] = []
 
             def listening() -> bool:
-                found.extend(re.finditer(r"listening on (\S+):(\d+).*\n(?:.*?\bwriters=(\d+) )?", process.log(99)))
-                return bool(found) and found[-1][3] is not None
+                found.extend(_LISTENING.finditer(process.log(99)))
+                return bool(found) and found[-1]["writers"] is not None
 
             process.wait_until(listening, "does not listen")
-            host, port, writers = found[-1].groups()
+            at, host, port, writers = found[-1].groups()
             version = re.search(r"stompica (\d\S*)", process.log(99))
             addresses = {transport: (host, int(port)) for transport in ("tcp", "ws")}
             yield Running(
@@ -188,6 +203,8 @@ class OwnBroker:
                 addresses,
                 diag_url=f"stomp://{host}:{port}",
                 writers=int(writers),
+                store=store,
+                listens_unix_s=datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp(),
                 versions={"python": sys.version.split()[0]} if self.python == sys.executable else {},
                 ended=process.ended,
             )

@@ -43,8 +43,11 @@ ROUND_DELIVERIES = 1_000_000
 ALL = "all"
 """Name for all workloads without a sweep."""
 
-FRESH_KINDS = ("idle", "backlog", "queues")
-"""Kinds that compare memory with that of a broker that has had no connection."""
+HARNESS_ONLY = ("wanted", "group", "about", "settings")
+"""Fields that are no part of what the load generator runs."""
+
+FRESH_KINDS = ("idle", "backlog", "queues", "recover")
+"""Kinds that compare memory with that of a broker that has had no connection, or that start it themselves."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ class Point:
     fields: Mapping[str, Any]
     wanted: Mapping[str, float] = field(default_factory=dict)
     """Figures to reach: `per_s` at least, `cpu_us` and `bytes` at most."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of this broker that the workload needs; those of a variant come before them."""
 
     def __getitem__(self, name: str) -> Any:
         return self.fields.get(name, DEFAULTS.get(name))
@@ -164,7 +169,7 @@ def _read(path: Path) -> Workload:
 def _point(workload: Workload, transport: str, chosen: dict[str, Any], quick: bool) -> Point:
     """Makes a point. Fields that do not fit a swept value are adapted to it, unless they are swept as well."""
     writers = chosen.pop("writers", None)
-    made = {name: value for name, value in workload.fields.items() if name not in ("wanted", "group", "about")}
+    made = {name: value for name, value in workload.fields.items() if name not in HARNESS_ONLY}
     if "subscribers" in chosen:
         made["connections"] = chosen.pop("subscribers")
         if workload["kind"] in ("window", "fanin"):
@@ -186,7 +191,8 @@ def _point(workload: Workload, transport: str, chosen: dict[str, Any], quick: bo
         made["min_cpu_s"] = 0.0
         made["connections"] = min(now("connections"), 500)
     made["transports"] = [transport]
-    return Point(workload.name, transport, writers, made, workload.fields.get("wanted", {}))
+    wanted, settings = (workload.fields.get(name, {}) for name in ("wanted", "settings"))
+    return Point(workload.name, transport, writers, made, wanted, settings)
 
 
 def _toml(value: Any) -> str:

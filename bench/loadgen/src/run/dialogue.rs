@@ -22,6 +22,8 @@ pub enum Reply {
         /// Its body.
         body: Vec<u8>,
     },
+    /// DIAG with its body.
+    Diag(Vec<u8>),
 }
 
 /// A STOMP connection over TCP.
@@ -43,6 +45,16 @@ impl Dialogue {
         match dialogue.reply()? {
             Reply::Connected => Ok(dialogue),
             other => Err(Fault::Malformed(format!("{other:?} for CONNECT"))),
+        }
+    }
+
+    /// Asks the broker about itself; the answer is JSON.
+    pub fn diag(&mut self, query: &str) -> Result<serde_json::Value, Fault> {
+        self.write(&stomp::diag(query))?;
+        match self.reply()? {
+            Reply::Diag(body) => serde_json::from_slice(&body)
+                .map_err(|error| Fault::Malformed(format!("DIAG {query}: {error}"))),
+            other => Err(Fault::Malformed(format!("{other:?} for DIAG {query}"))),
         }
     }
 
@@ -91,6 +103,7 @@ fn parse(bytes: &[u8]) -> Result<Option<(Reply, usize)>, Fault> {
             let subscription = text(line.and_then(|line| line.strip_prefix(b"subscription:")));
             Reply::Message { subscription, body: body[..end].to_vec() }
         }
+        b"DIAG" => Reply::Diag(body[..end].to_vec()),
         b"ERROR" => return Err(Fault::Refused(text(head.message))),
         _ => return Err(Fault::malformed("unknown command", bytes)),
     };

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 /// The peer's mistake, and the message (counted from 0) that it concerns.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "each test program makes some of them")]
 pub enum Wrong {
     Nothing,
     /// It is never delivered.
@@ -17,6 +18,8 @@ pub enum Wrong {
     Swap(usize),
     /// Its ACK is ignored: it is delivered again when its consumer has left.
     ForgetAck(usize),
+    /// Its RECEIPT comes twice.
+    DoubleReceipt(usize),
 }
 
 /// Queues and consumers of one peer. Each connection has a thread; all share one lock.
@@ -82,6 +85,7 @@ impl Peer {
         match head.lines().next().expect("a command") {
             "CONNECT" => stream.write_all(b"CONNECTED\nversion:1.2\n\n\0").expect("it reads"),
             "SEND" => self.send(header("destination:"), body.as_bytes().to_vec()),
+            "DIAG" => self.diag(stream),
             "SUBSCRIBE" if header("destination:") == "/queue/monitor" => self.monitor(stream),
             "SUBSCRIBE" => self.consumers.push(Consumer {
                 conn,
@@ -107,8 +111,17 @@ impl Peer {
         self.deliver();
         if !header("receipt:").is_empty() {
             let receipt = format!("RECEIPT\nreceipt-id:{}\n\n\0", header("receipt:"));
-            stream.write_all(receipt.as_bytes()).expect("it reads");
+            let times = if self.wrong == Wrong::DoubleReceipt(self.sent) { 2 } else { 1 };
+            stream.write_all(receipt.repeat(times).as_bytes()).expect("it reads");
         }
+    }
+
+    /// As if each message were a group of its own, of 1,000 bytes.
+    fn diag(&self, mut stream: &TcpStream) {
+        let sent = self.sent;
+        let text = format!("{{\"groups\":{sent},\"syncs\":{sent},\"written_bytes\":{}}}", sent * 1_000);
+        let frame = format!("DIAG\nquery:store\ncontent-length:{}\n\n{text}\0", text.len());
+        stream.write_all(frame.as_bytes()).expect("it reads");
     }
 
     fn send(&mut self, destination: &str, body: Vec<u8>) {

@@ -27,7 +27,7 @@ class Peer(ABC):
     """A kind of server."""
 
     name: str
-    kinds: Sequence[str] = ("window", "latency", "fanin", "queue")
+    kinds: Sequence[str] = ("window", "latency", "fanin", "queue", "persist", "persist-rate")
     """Kinds of workload that it can be measured with."""
     transports: Sequence[str] = ("tcp", "ws")
     share: float = 1.0
