@@ -16,9 +16,12 @@ use super::table::Place;
 use crate::door::medium::{is_no_room, read_readable};
 
 /// How much of a segment is read at a time, unless one entry is larger.
-const STEP_BYTES: usize = 1 << 20;
+const STEP_BYTES: u64 = 1 << 20;
+/// A step reads this part of a segment at most, as a divisor of its length: the end of the current segment, where a step does
+/// not fit any more, is lost.
+const STEP_SHARE: u64 = 4;
 /// What a replacement takes beside the needed bytes, at most: the heads of its groups.
-const STEP_SLACK: u64 = 200;
+const STEP_SLACK: u64 = 60 * STEP_SHARE;
 /// What a segment holds of needed bytes, in thousandths, if it is not worth the effort to write these again.
 const FULL_ENOUGH: u64 = 800;
 
@@ -33,6 +36,8 @@ pub struct Replacing {
     /// Where the next step begins, and where the last one ends.
     at: u64,
     end: u64,
+    /// How much is read at a time.
+    step_bytes: u64,
 }
 
 /// What a step of compaction is.
@@ -84,11 +89,12 @@ impl Log {
             let needed_bytes = segment.needed_bytes();
             let end = if needed_bytes == 0 { HEADER_BYTES } else { segment.end };
             let (number, file) = (segment.number, segment.file.clone());
-            *replacing = Some(Replacing { segment: number, file, at: HEADER_BYTES, end });
+            let step_bytes = STEP_BYTES.min(self.segment_bytes() / STEP_SHARE).max(1);
+            *replacing = Some(Replacing { segment: number, file, at: HEADER_BYTES, end, step_bytes });
         }
         let Some(current) = replacing else { return Step::Nothing };
         while current.at < current.end {
-            let batch = current.read();
+            let batch = current.read(self);
             if !batch.is_empty() {
                 return Step::Write(batch);
             }
@@ -112,16 +118,18 @@ impl Log {
 }
 
 impl Replacing {
-    /// Reads what the next step has. What is damaged, also zeros, is passed over: the messages in it stay in the table.
-    fn read(&mut self) -> Batch {
-        let mut bytes = vec![0; STEP_BYTES.min(usize::try_from(self.end - self.at).unwrap_or(STEP_BYTES))];
+    /// Reads what the next step has of what the log still needs. What is damaged, also zeros, is passed over: the messages in it
+    /// stay in the table.
+    fn read(&mut self, log: &Log) -> Batch {
+        let mut bytes = vec![0; self.step_bytes.min(self.end - self.at) as usize];
         let mut batch = Batch::default();
         let mut done = 0;
         self.fill(&mut bytes);
         while done < bytes.len() {
             match Found::at(&bytes[done..], self.file.salt) {
                 Found::Entry(entry, length) => {
-                    self.take(&mut batch, self.at + done as u64, &entry, &bytes[done..done + length]);
+                    let offset = self.at + done as u64;
+                    self.take(log, &mut batch, offset, &entry, &bytes[done..done + length]);
                     done += length;
                 }
                 Found::End | Found::Damaged if done > 0 => break,
@@ -148,26 +156,32 @@ impl Replacing {
         bytes[count..].fill(0);
     }
 
-    fn take(&self, batch: &mut Batch, offset: u64, entry: &Entry<'_>, bytes: &[u8]) {
+    fn take(&self, log: &Log, batch: &mut Batch, offset: u64, entry: &Entry<'_>, bytes: &[u8]) {
         match entry {
             Entry::Message(message) => {
+                let place = Place { segment: self.segment, offset };
+                if log.table.find(message.record).is_none_or(|stored| stored.place != place) {
+                    return;
+                }
                 let start = batch.bytes.len();
                 batch.bytes.extend_from_slice(bytes);
                 self.file.salt.change(&mut batch.bytes[start..]);
                 let piece = Piece { record: message.record, start, end: batch.bytes.len() };
-                batch.calls.push(Call::Move(piece, Place { segment: self.segment, offset }));
+                batch.calls.push(Call::Move(piece, place));
             }
             Entry::Forgotten(forgotten) => {
-                let others = forgotten.filter(|(segment, _)| *segment != self.segment);
+                let is_needed = |segment| segment != self.segment && log.segments.find(segment).is_some();
+                let others = forgotten.filter(|(segment, _)| is_needed(*segment));
                 batch.calls.extend(others.map(|(segment, record)| Call::StayForgotten(segment, record)));
             }
             Entry::Delivered(delivered) => {
-                batch.calls.extend(delivered.map(|(record, counts)| Call::Deliver(record, counts)));
+                let waiting = delivered.filter(|(record, _)| log.table.find(*record).is_some());
+                batch.calls.extend(waiting.map(|(record, counts)| Call::Deliver(record, counts)));
             }
             Entry::Transaction(entries) => {
                 for (at, entry, length) in *entries {
                     let start = HEAD_BYTES + at;
-                    self.take(batch, offset + start as u64, &entry, &bytes[start..start + length]);
+                    self.take(log, batch, offset + start as u64, &entry, &bytes[start..start + length]);
                 }
             }
             Entry::Group(_) => {}

@@ -64,13 +64,14 @@ struct CommitPart {
 /// The most bytes that a group of these batches takes.
 #[must_use]
 pub fn bytes_max(batches: &[Batch]) -> u64 {
-    let records_of = |call: &Call| match call {
-        Call::Commit(commit) => 1 + commit.forgotten.len() as u64,
-        _ => 1,
+    let beside_messages = |call: &Call| match call {
+        Call::Keep(_) => 0,
+        // If it is forgotten meanwhile, that is written in its stead.
+        Call::Move(piece, _) => CALL_BYTES.saturating_sub((piece.end - piece.start) as u64),
+        Call::Commit(commit) => CALL_BYTES * (1 + commit.forgotten.len() as u64),
+        Call::Forget(_) | Call::Deliver(..) | Call::StayForgotten(..) => CALL_BYTES,
     };
-    let of = |batch: &Batch| {
-        batch.bytes.len() as u64 + CALL_BYTES * batch.calls.iter().map(records_of).sum::<u64>()
-    };
+    let of = |batch: &Batch| batch.bytes.len() as u64 + batch.calls.iter().map(beside_messages).sum::<u64>();
     GROUP_BYTES as u64 + 2 * CALL_BYTES + batches.iter().map(of).sum::<u64>()
 }
 
