@@ -194,6 +194,18 @@ def test_stats_are_numbers_by_name() -> None:
         assert stats and all(isinstance(count, int) for count in stats.values())
 
 
+def test_stats_have_the_space_of_the_store(tmp_path: Path) -> None:
+    with Broker(store="file", dir=str(tmp_path)) as broker, Wire(broker.port) as wire:
+        wire.connect()
+        wire.send(frames.send("/queue/a", "1", persistent="true", receipt="r"))
+        wire.expect_receipt("r")
+        stats, shown = broker.stats(), broker.diag("store")
+        assert (stats["store_messages"], shown.messages, shown.state) == (1, 1, "ready")
+        assert stats["store_needed_bytes"] == shown.needed_bytes > 0
+        assert stats["store_written_bytes"] == shown.written_bytes and stats["store_syncs"] == shown.syncs >= 1
+        assert stats["store_disk_bytes"] > stats["store_written_bytes"] and shown.sync.quantile_ns(1) > 0
+
+
 def test_acknowledgements_are_counted_by_their_outcome() -> None:
     with Broker() as broker, Wire(broker.port) as wire:
         wire.connect()

@@ -100,6 +100,8 @@ def test_a_large_queue_is_filled_and_consumed_in_order(stored: Stored, idle_kib:
 def test_a_large_queue_survives_a_restart(stored: Stored) -> None:
     """Half of it is consumed by a third process."""
     fill(stored.client(), "/queue/large", 0, COUNT)
+    store = answer(stored.client(), "store")
+    assert store["messages"] == COUNT and 0 < store["paged_messages"] <= COUNT
     stored.restart()
     drain(stored.client(), "/queue/large", 0, COUNT // 2)
     stored.restart()

@@ -15,7 +15,6 @@ from stompica.diag.records import (
     QUERIES,
     Ack,
     Benchmark,
-    Bucket,
     DiagError,
     Memory,
     Network,
@@ -24,13 +23,13 @@ from stompica.diag.records import (
     Session,
     Shard,
     Slow,
-    Stage,
     Stale,
     Store,
     WsBuffer,
     plain,
 )
 from stompica.diag.remote import RemoteDiag, connect
+from stompica.diag.stages import Bucket, Stage
 from stompica.diag.watch import Watch
 
 __all__ = [

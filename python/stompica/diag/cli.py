@@ -14,8 +14,9 @@ from typing import Any
 
 from stompica.arguments import seconds
 from stompica.diag.api import Diag
-from stompica.diag.records import QUERIES, Stage, plain
+from stompica.diag.records import QUERIES, plain
 from stompica.diag.remote import DEFAULT_PORT, REMOTE_INTERVAL_MIN_S, connect
+from stompica.diag.stages import Stage
 from stompica.diag.watch import INTERVAL_MAX_S, Watch
 from stompica.tabular import table, text
 
@@ -102,6 +103,9 @@ def render(query: str, record: Any) -> Iterator[str]:
         yield from _stages(record.stages)
         return
     value = plain(record)
+    if query == "store":
+        del value["sync"]
+        value |= {"sync_mean_ns": round(record.sync.mean_ns), "sync_p99_ns": record.sync.quantile_ns(0.99)}
     if isinstance(value, dict):
         width = max(map(len, value))
         for name, item in value.items():

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from stompica.diag.stages import NEVER, Bucket, Stage
 from stompica.errors import StompicaError
 
 
@@ -93,44 +94,6 @@ class Network:
     """ERROR frames sent, and WebSockets closed for a violation."""
     dropped: int
     """MESSAGEs dropped for slow consumers (`slow_consumer`)."""
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """Number of passes that took at least `low_ns` and less than `high_ns`."""
-
-    low_ns: int
-    """Lower bound of the bucket, inclusive."""
-    high_ns: int
-    """Upper bound of the bucket, exclusive."""
-    count: int
-    """Passes."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Timing of one stage of the broker over all threads; except for `turn`, nested stages are not included."""
-
-    count: int
-    """Timed passes."""
-    total_ns: int
-    """Total time of these passes."""
-    buckets: tuple[Bucket, ...] = ()
-    """Histogram of the passes, without empty buckets."""
-
-    @property
-    def mean_ns(self) -> float:
-        """Mean time of a pass; 0 if there was none."""
-        return self.total_ns / self.count if self.count else 0.0
-
-    def quantile_ns(self, q: float) -> int:
-        """`high_ns` of the bucket that contains the quantile `q` (0 to 1); 0 if there was no pass."""
-        passed, wanted = 0, q * sum(bucket.count for bucket in self.buckets)
-        for bucket in self.buckets:
-            passed += bucket.count
-            if passed >= wanted:
-                return bucket.high_ns
-        return 0
 
 
 @dataclass(frozen=True)
@@ -247,10 +210,40 @@ class Ack:
 
 @dataclass(frozen=True)
 class Store:
-    """Where queued messages are kept."""
+    """Where persistent messages are kept, and how that goes. With `store=memory` all numbers are 0."""
 
     kind: str
-    """`memory`."""
+    """`memory` or `file`."""
+    state: str = "ready"
+    """`recovering`, `ready`, `behind` (publishers of persistent messages pause), `full` or `read-only`, now."""
+    reason: str = ""
+    """Why it is read-only."""
+    disk_bytes: int = 0
+    """Bytes of its files without the reserve, now."""
+    reserve_bytes: int = 0
+    """Bytes of the reserve (`store_reserve`), now."""
+    needed_bytes: int = 0
+    """Bytes of its files that are needed, now."""
+    unwritten_bytes: int = 0
+    """Bytes of messages that were handed over and are not written, now."""
+    written_bytes: int = 0
+    """Bytes written."""
+    segments: int = 0
+    """Its files, now."""
+    messages: int = 0
+    """Messages, last values and durable subscriptions in it, now."""
+    paged_messages: int = 0
+    """Messages of queues of which only the store has the content, now."""
+    damages: int = 0
+    """Damaged parts that were found at the start."""
+    lost_messages: int = 0
+    """Messages that were lost since the start because they could not be read."""
+    groups: int = 0
+    """Groups of records that were written at once."""
+    syncs: int = 0
+    """Times that what was written was synced to disk."""
+    sync: Stage = NEVER
+    """How long these syncs took."""
 
 
 @dataclass(frozen=True)

@@ -235,12 +235,23 @@ impl Broker {
         all
     }
 
-    /// Counters over all shards, as of their last turns, and the bytes held against `memory_limit`.
+    /// Counters over all shards, as of their last turns, the bytes held against `memory_limit`, and the figures of the store.
     #[must_use]
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
         let mut all = stats::sum(&self.shared.published);
         let memory = self.shared.totals.memory.load(Ordering::Relaxed);
         all.push(("memory_bytes", u64::try_from(memory).unwrap_or(0)));
+        let store = self.lifetime.storage.figures();
+        all.extend([
+            ("store_messages", store.messages),
+            ("store_disk_bytes", store.disk_bytes),
+            ("store_reserve_bytes", store.reserve_bytes),
+            ("store_needed_bytes", store.needed_bytes),
+            ("store_unwritten_bytes", store.unwritten_bytes),
+            ("store_written_bytes", store.written_bytes),
+            ("store_groups", store.groups),
+            ("store_syncs", store.syncs),
+        ]);
         all
     }
 

@@ -64,7 +64,7 @@ def test_everything_but_diag_needs_connect(client: Clients) -> None:
     wire = client.raw()
     wire.send(diag("store"), frames.send("DIAG", "store"))
     wire.version = "1.2"
-    assert wire.expect("DIAG").text == '{"kind":"memory"}'
+    assert wire.expect("DIAG").text.startswith('{"kind":"memory",')
     wire.expect_error("E-NOT-CONNECTED")
 
 
@@ -114,7 +114,7 @@ def test_diagnostics_work_over_websocket(ws: OpenWebSocket, start_broker: StartB
     broker = start_broker()
     wire = ws(version, to=broker)
     assert answer(wire, "session") == {"clients": 1, "websockets": 1, "stomp_connected": 1, "subscriptions": 0}
-    assert answer(wire, "store") == {"kind": "memory"}
+    assert answer(wire, "store")["kind"] == "memory"
     wire.subscribe("DIAG", "d")
     assert ask(wire, "session-encoded-size")["session-encoded-size"] == "1"
     wire.subscribe("DIAG/network", "i", interval=100)

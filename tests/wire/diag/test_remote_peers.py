@@ -104,7 +104,7 @@ def test_a_refusal_affects_no_other_connection(
     local.expect_message("from a remote peer", subscription="t")
     local.send(frames.send("DIAG", "store"))
     local.expect_message(subscription="d", query="store")
-    assert answer(local, "store") == {"kind": "memory"}
+    assert answer(local, "store")["kind"] == "memory"
 
 
 def test_loopback_peers_are_recognised_on_a_dual_stack_socket(start_broker: StartBroker, host: str) -> None:
@@ -118,7 +118,7 @@ def test_loopback_peers_are_recognised_on_a_dual_stack_socket(start_broker: Star
     for address in ("::1", "127.0.0.1"):
         with Wire(broker.port, host=address) as wire:
             wire.connect()
-            assert answer(wire, "store") == {"kind": "memory"}
+            assert answer(wire, "store")["kind"] == "memory"
             wire.subscribe(MONITOR)
     with Wire(broker.port, host=host) as wire:
         wire.connect()

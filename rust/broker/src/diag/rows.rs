@@ -13,7 +13,7 @@ use crate::queue::home::Home;
 use crate::queue::types::Queue;
 use crate::report::merge::Report;
 use crate::report::types::{
-    AckRow, Benchmark, Memory, Network, QueueRow, Session, ShardRow, SlowRow, Waiting, WsBuffer,
+    AckRow, Benchmark, Memory, Network, QueueRow, Session, ShardRow, SlowRow, Store, Waiting, WsBuffer,
 };
 use crate::router::group::{Subscription, SubscriptionIndex};
 
@@ -83,7 +83,7 @@ impl View<'_> {
             }
             Report::Shards(rows) => rows.iter_mut().for_each(|row| self.complete_row(row)),
             Report::Memory(memory) => self.complete_memory(memory),
-            Report::Store(store) => store.kind = self.turn.config.store.name(),
+            Report::Store(store) => self.complete_store(store),
             Report::Session(_)
             | Report::Subs(_)
             | Report::Subscribed(_)
@@ -159,6 +159,16 @@ impl View<'_> {
         memory.short = self.turn.memory.is_short;
         memory.input_bytes = self.connections.input_bytes as u64;
         memory.chunk_bytes = self.connections.chunks.held_bytes() as u64;
+    }
+
+    fn complete_store(&self, store: &mut Store) {
+        store.kind = self.turn.config.store.name();
+        if self.turn.id.0 == 0 {
+            store.status.add(self.queues.home.store.status());
+            if !self.turn.is_ready {
+                store.status.state = "recovering";
+            }
+        }
     }
 
     pub(crate) fn ack_row(&self, index: SubscriptionIndex, one: &Subscription) -> Option<AckRow> {

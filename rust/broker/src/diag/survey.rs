@@ -65,8 +65,8 @@ fn tables(query: Query) -> &'static [Table] {
         Query::Memory => &[Table::Conns, Table::Queues],
         Query::Stale | Query::Slow => &[Table::Conns],
         Query::PubsubSize | Query::Subs | Query::Ack => &[Table::Subscriptions],
-        Query::Queues => &[Table::Queues],
-        Query::WsBuffer | Query::Network | Query::Benchmark | Query::Store => &[],
+        Query::Queues | Query::Store => &[Table::Queues],
+        Query::WsBuffer | Query::Network | Query::Benchmark => &[],
     }
 }
 
@@ -218,6 +218,7 @@ impl View<'_> {
                 rows.extend(self.queue_row(queue));
                 return size_of::<crate::report::types::QueueRow>() + queue.name.len();
             }
+            Report::Store(store) => store.status.figures.paged_messages += queue.paged_messages() as u64,
             _ => {}
         }
         0

@@ -163,7 +163,7 @@ impl Pending {
     }
 
     /// The number of messages that are stubs.
-    #[cfg(test)]
+    #[must_use]
     pub fn stubs(&self) -> usize {
         self.paged.as_ref().map_or(0, |paged| paged.stubs())
     }

@@ -147,6 +147,12 @@ impl Queue {
         self.pending.bytes()
     }
 
+    /// The pending messages of which only the store has the content.
+    #[must_use]
+    pub fn paged_messages(&self) -> usize {
+        self.pending.stubs()
+    }
+
     /// Whether a message is pending that precedes all others.
     #[must_use]
     pub fn has_first(&self) -> bool {

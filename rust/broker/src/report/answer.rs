@@ -48,10 +48,14 @@ struct StagesJson<'a>(&'a [Histogram]);
 
 impl Serialize for StagesJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(Stage::ALL.into_iter().zip(self.0).map(|(stage, times)| {
-            let buckets = times.buckets().collect();
-            (stage.name(), StageJson { count: times.count, total_ns: times.total_ns, buckets })
-        }))
+        serializer.collect_map(Stage::ALL.into_iter().zip(self.0).map(|(stage, times)| (stage.name(), times)))
+    }
+}
+
+impl Serialize for Histogram {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let buckets = self.buckets().collect();
+        StageJson { count: self.count, total_ns: self.total_ns, buckets }.serialize(serializer)
     }
 }
 
@@ -205,7 +209,7 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::types::{Memory, QueueRow, Session, Store, Waiting};
+    use super::super::types::{Memory, QueueRow, Session, Store, StoreFigures, StoreStatus, Waiting};
     use super::*;
 
     fn session(query: Query) -> Answer {
@@ -270,19 +274,34 @@ mod tests {
 
     #[test]
     fn answers_to_other_queries_are_json() {
-        let store = Answer::new(Query::Store, Report::Store(Store { kind: "memory" }));
-        let expected =
-            "DIAG\nquery:store\ncontent-type:application/json\ncontent-length:17\n\n{\"kind\":\"memory\"}\0";
-        assert_eq!(frame(&store, Version::V1_2), expected);
-        assert_eq!(store.header_lines(), b"query:store\ncontent-type:application/json\n");
+        let memory = Answer::new(Query::Memory, Report::Memory(Memory::default()));
+        let body = "{\"held_bytes\":0,\"limit_bytes\":0,\"short\":false,\"outbox_bytes\":0,\"input_bytes\":0,\
+                    \"chunk_bytes\":0,\"queue_bytes\":0}";
+        let head = "DIAG\nquery:memory\ncontent-type:application/json\ncontent-length:";
+        assert_eq!(frame(&memory, Version::V1_2), format!("{head}{}\n\n{body}\0", body.len()));
+        assert_eq!(memory.header_lines(), b"query:memory\ncontent-type:application/json\n");
         let row = QueueRow { name: "/queue/\"a".to_owned(), kind: "work", ..QueueRow::default() };
         assert_eq!(
             Answer::new(Query::Queues, Report::Queues(vec![row])).json(),
             "[{\"name\":\"/queue/\\\"a\",\"kind\":\"work\",\"size\":0,\"waiting_bytes\":0,\"in_flight\":0,\
              \"consumers\":0,\"enqueued\":0,\"dequeued\":0}]"
         );
-        let memory = Answer::new(Query::Memory, Report::Memory(Memory::default()));
-        assert!(memory.json().starts_with("{\"held_bytes\":0,\"limit_bytes\":0,\"short\":false,"));
+    }
+
+    #[test]
+    fn the_answer_about_the_store_is_one_flat_object() {
+        let mut sync = Histogram::default();
+        sync.add(5);
+        let figures = StoreFigures { disk_bytes: 7, syncs: 1, ..StoreFigures::default() };
+        let status = StoreStatus { state: "ready", reason: String::new(), figures, sync };
+        let answer = Answer::new(Query::Store, Report::Store(Box::new(Store { kind: "file", status })));
+        assert_eq!(
+            answer.json(),
+            "{\"kind\":\"file\",\"state\":\"ready\",\"reason\":\"\",\"disk_bytes\":7,\"reserve_bytes\":0,\
+             \"needed_bytes\":0,\"unwritten_bytes\":0,\"written_bytes\":0,\"segments\":0,\"messages\":0,\
+             \"paged_messages\":0,\"damages\":0,\"lost_messages\":0,\"groups\":0,\"syncs\":1,\
+             \"sync\":{\"count\":1,\"total_ns\":5,\"buckets\":[[5,6,1]]}}"
+        );
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub enum Report {
     /// Of `ack`.
     Ack(Vec<AckRow>),
     /// Of `store`.
-    Store(Store),
+    Store(Box<Store>),
     /// Of `slow`.
     Slow(Vec<SlowRow>),
 }
@@ -75,7 +75,7 @@ impl Report {
             Query::Memory => Report::Memory(Memory::default()),
             Query::Queues => Report::Queues(Vec::new()),
             Query::Ack => Report::Ack(Vec::new()),
-            Query::Store => Report::Store(Store { kind: "memory" }),
+            Query::Store => Report::Store(Box::default()),
             Query::Slow => Report::Slow(Vec::new()),
         }
     }
@@ -151,6 +151,7 @@ impl Report {
                 all.chunk_bytes += one.chunk_bytes;
                 all.queue_bytes += one.queue_bytes;
             }
+            (Report::Store(all), Report::Store(one)) => all.status.add(one.status),
             (Report::Queues(all), Report::Queues(one)) => all.extend(one),
             (Report::Ack(all), Report::Ack(one)) => all.extend(one),
             (Report::Slow(all), Report::Slow(one)) => all.extend(one),
@@ -184,6 +185,7 @@ pub fn merge(reports: impl IntoIterator<Item = Report>) -> Option<Report> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::types::{StoreFigures, StoreStatus};
     use super::*;
 
     #[test]
@@ -211,6 +213,16 @@ mod tests {
         let expected =
             Memory { held_bytes: 9, limit_bytes: 10, short: true, queue_bytes: 7, ..Memory::default() };
         assert_eq!(merge([report(false, 3), report(true, 4)]), Some(Report::Memory(expected)));
+    }
+
+    #[test]
+    fn the_store_is_told_by_one_shard_and_its_paged_messages_by_all() {
+        let of = |state, paged_messages, disk_bytes| {
+            let figures = StoreFigures { paged_messages, disk_bytes, ..StoreFigures::default() };
+            let status = StoreStatus { state, figures, ..StoreStatus::default() };
+            Report::Store(Box::new(Store { kind: "file", status }))
+        };
+        assert_eq!(merge([of("", 3, 0), of("ready", 4, 9), of("", 0, 0)]), Some(of("ready", 7, 9)));
     }
 
     #[test]

@@ -85,6 +85,33 @@ sums! {
         /// Messages dropped by `drop-oldest` and `drop-newest`.
         dropped,
     }
+    /// The numbers of query `store`; all of them are 0 with `store=memory`.
+    StoreFigures {
+        /// Bytes of its files now, without the reserve.
+        disk_bytes,
+        /// Bytes now that are reserved for what makes room on a full disk.
+        reserve_bytes,
+        /// Bytes of its files now that are needed.
+        needed_bytes,
+        /// Bytes of messages now that were handed over and are not written.
+        unwritten_bytes,
+        /// Bytes written since the start.
+        written_bytes,
+        /// Files of the log now.
+        segments,
+        /// Messages, last values and durable subscriptions in it now.
+        messages,
+        /// Messages of queues now of which only the store has the content.
+        paged_messages,
+        /// Damaged parts that were found at the start.
+        damages,
+        /// Messages that were lost since the start because they could not be read.
+        lost_messages,
+        /// Groups of records written since the start.
+        groups,
+        /// Times since the start at which what was written was synced to disk.
+        syncs,
+    }
 }
 
 /// Query `shards`: one shard.
@@ -182,10 +209,37 @@ pub struct AckRow {
 }
 
 /// Query `store`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Store {
     /// The kind of store.
     pub kind: &'static str,
+    /// What it says of itself. Only the first shard tells it.
+    #[serde(flatten)]
+    pub status: StoreStatus,
+}
+
+/// What a store says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StoreStatus {
+    /// `recovering`, `ready`, `behind`, `full` or `read-only`; empty: another shard tells it.
+    pub state: &'static str,
+    /// Why it is read-only.
+    pub reason: String,
+    /// Its numbers.
+    #[serde(flatten)]
+    pub figures: StoreFigures,
+    /// How long the calls took that synced what was written.
+    pub sync: Histogram,
+}
+
+impl StoreStatus {
+    /// Adds what another shard says.
+    pub fn add(&mut self, other: Self) {
+        self.figures.add(&other.figures);
+        if self.state.is_empty() {
+            (self.state, self.reason, self.sync) = (other.state, other.reason, other.sync);
+        }
+    }
 }
 
 /// Query `slow`: one slow consumer.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::door::sync::{Mutex, MutexGuard, PoisonError};
+use crate::report::types::StoreFigures;
 use crate::store::file::inbox::Inbox;
 
 /// Where the end of the shards and the thread of the store meet, in either order.
@@ -33,6 +34,12 @@ impl Control {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.lock().has_ended
+    }
+
+    /// The figures of the store; all 0 before it was read, and without one.
+    #[must_use]
+    pub fn figures(&self) -> StoreFigures {
+        self.lock().inbox.as_ref().map_or_else(StoreFigures::default, |inbox| inbox.figures())
     }
 
     /// The shards are about to use this inbox, which learns of their end, also if they have ended already.

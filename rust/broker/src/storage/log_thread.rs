@@ -72,6 +72,7 @@ pub(crate) fn run(files: Files, shared: &Arc<Shared>) -> Result<(), String> {
         }
     };
     let inbox = Inbox::new(shared.mailboxes.len(), log.next_record(), Box::new(wake));
+    inbox.publish(log.figures(), std::iter::empty());
     control.watch(&inbox);
     let opened = Opened { log, inbox: Arc::clone(&inbox) };
     let now_ms = shared.clock.ms_at(Instant::now(), shared.clock.ahead_ms());

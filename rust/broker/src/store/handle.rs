@@ -14,6 +14,7 @@ use crate::door::{HashMap, planted};
 use crate::ids::ConnKey;
 use crate::ids::{NO_RECORD, RecordId};
 use crate::message::OwnedMessage;
+use crate::report::types::StoreStatus;
 use crate::requester::Requester;
 
 /// An answer that waits for the store.
@@ -287,6 +288,12 @@ impl Handle {
     /// Whether the store has failed: nothing more will be safe.
     pub fn has_failed(&mut self) -> bool {
         self.store.safe().is_err()
+    }
+
+    /// What the store says of itself, for diagnostics.
+    #[must_use]
+    pub fn status(&self) -> StoreStatus {
+        self.store.status()
     }
 
     /// Makes an answer wait until all calls so far are safe; then the shards `next` are asked, as bits.

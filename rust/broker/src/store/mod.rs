@@ -30,6 +30,7 @@ use stompica_proto::ProtocolError;
 
 use crate::ids::{NO_RECORD, RecordId};
 use crate::message::OwnedMessage;
+use crate::report::types::StoreStatus;
 
 /// The queue of retained messages, as stores know it.
 pub const RETAINED: &[u8] = b"retained\n";
@@ -116,6 +117,11 @@ pub trait Store: Debug + Send {
     /// What it may be told now.
     fn room(&self) -> Room {
         Room::Free
+    }
+
+    /// What it says of itself, for diagnostics.
+    fn status(&self) -> StoreStatus {
+        StoreStatus { state: "ready", ..StoreStatus::default() }
     }
 
     /// Whether messages survive the end of the process, so that RECEIPTs have to wait for the store.

@@ -14,6 +14,7 @@ use super::inbox::{Inbox, Loaded};
 use crate::door::{HashMap, wall_clock_ms};
 use crate::ids::{NO_RECORD, NOBODY, RecordId};
 use crate::message::OwnedMessage;
+use crate::report::types::StoreStatus;
 use crate::store::{Position, Room, Store, TransactionId, Unreadable};
 
 /// What a message takes beside its texts and its body at most.
@@ -182,6 +183,10 @@ impl Store for LogHandle {
 
     fn room(&self) -> Room {
         self.inbox.room()
+    }
+
+    fn status(&self) -> StoreStatus {
+        self.inbox.status()
     }
 
     fn is_durable(&self) -> bool {

@@ -10,6 +10,8 @@ use stompica_proto::ProtocolError;
 use super::batch::Batch;
 use crate::door::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, PoisonError};
 use crate::ids::RecordId;
+use crate::report::stages::Histogram;
+use crate::report::types::{StoreFigures, StoreStatus};
 use crate::store::{Position, Room, Unreadable};
 
 /// The records that a shard gets at a time.
@@ -45,6 +47,13 @@ struct Outlet {
     loaded: Mutex<Vec<Loaded>>,
 }
 
+/// What the log has said of itself last.
+#[derive(Debug, Default)]
+struct Published {
+    figures: StoreFigures,
+    sync: Histogram,
+}
+
 /// The meeting place.
 pub struct Inbox {
     work: Mutex<Work>,
@@ -58,6 +67,7 @@ pub struct Inbox {
     unwritten: AtomicU64,
     /// More unwritten bytes than this are too many.
     unwritten_max: AtomicU64,
+    published: Mutex<Published>,
     next_record: AtomicU64,
     first_record: RecordId,
     /// Wakes a shard.
@@ -90,6 +100,7 @@ impl Inbox {
             unwritten: AtomicU64::new(0),
             unwritten_max: AtomicU64::new(u64::MAX),
             next_record: AtomicU64::new(first_record),
+            published: Mutex::default(),
             wake,
         })
     }
@@ -218,6 +229,36 @@ impl Inbox {
         if before != Room::Free && self.room() == Room::Free {
             (0..self.outlets.len()).for_each(|shard| (self.wake)(shard));
         }
+    }
+
+    /// Publishes the figures of the log, and how long its last syncs took.
+    pub fn publish(&self, figures: StoreFigures, sync_times: impl Iterator<Item = Duration>) {
+        let mut published = lock(&self.published);
+        published.figures = figures;
+        for time in sync_times {
+            published.sync.add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// The figures of the log as they were published last, and what is not written now.
+    #[must_use]
+    pub fn figures(&self) -> StoreFigures {
+        let unwritten_bytes = self.unwritten.load(Ordering::Relaxed);
+        StoreFigures { unwritten_bytes, ..lock(&self.published).figures }
+    }
+
+    /// What the store says of itself, for diagnostics.
+    #[must_use]
+    pub fn status(&self) -> StoreStatus {
+        let failure = lock(&self.failure).clone();
+        let state = match (&failure, self.room()) {
+            (Some(_), _) => "read-only",
+            (None, Room::Full) => "full",
+            (None, Room::Behind) => "behind",
+            (None, Room::Free) => "ready",
+        };
+        let reason = failure.map_or_else(String::new, |failure| failure.detail);
+        StoreStatus { state, reason, figures: self.figures(), sync: lock(&self.published).sync.clone() }
     }
 
     /// Gives a shard a message that it wants.

@@ -1,6 +1,7 @@
 //! The log: takes what shards tell, writes it, and says when it is safe. It knows no threads and waits for nothing but the disk.
 
 use std::io;
+use std::time::Duration;
 
 use super::batch::Batch;
 use super::encode;
@@ -10,29 +11,10 @@ use super::recovery::{self, OpenError, Opened, Recovered};
 use super::segment::SegmentFile;
 use super::segments::{Purpose, Segments};
 use super::table::{Stored, Table};
+use crate::door::Instant;
 use crate::door::medium::{Medium, is_no_room};
 use crate::ids::RecordId;
-
-/// Figures of the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// Groups that were written.
-    pub groups: u64,
-    /// Calls that made groups safe.
-    pub syncs: u64,
-    /// Bytes that were written.
-    pub written_bytes: u64,
-    /// The bytes of all files but the reserve.
-    pub disk_bytes: u64,
-    /// The bytes of the reserve.
-    pub reserve_bytes: u64,
-    /// The bytes of entries that are needed.
-    pub needed_bytes: u64,
-    /// Messages that are needed.
-    pub messages: u64,
-    /// Segments.
-    pub segments: u64,
-}
+use crate::report::types::StoreFigures;
 
 /// Where a message is.
 #[derive(Debug)]
@@ -75,7 +57,10 @@ pub struct Log {
     last_recovered: SegmentNumber,
     /// Records that were given out by now are smaller; for headers.
     next_record: RecordId,
-    figures: Figures,
+    /// Those that only grow; the others are 0.
+    counters: StoreFigures,
+    /// How long the syncs took since they were taken last.
+    sync_times: Vec<Duration>,
 }
 
 impl Log {
@@ -106,6 +91,7 @@ impl Log {
         let Opened { mut segments, table, next_record, next_group, recovered } =
             recovery::open(Box::new(directory), segment_bytes, progress)?;
         segments.set_reserve(reserve_bytes);
+        let damages = recovered.damages.len() as u64;
         let log = Log {
             last_recovered: segments.current().map_or(0, |segment| segment.number),
             segments,
@@ -115,7 +101,8 @@ impl Log {
             next_group,
             synced: next_group - 1,
             next_record,
-            figures: Figures::default(),
+            counters: StoreFigures { damages, ..StoreFigures::default() },
+            sync_times: Vec::new(),
         };
         Ok((log, recovered))
     }
@@ -173,8 +160,8 @@ impl Log {
             }
             current.end += bytes.len() as u64;
             self.next_group = self.next_group.saturating_add(1);
-            self.figures.groups += 1;
-            self.figures.written_bytes += bytes.len() as u64;
+            self.counters.groups += 1;
+            self.counters.written_bytes += bytes.len() as u64;
             self.is_stuck = false;
         }
         Ok(true)
@@ -222,8 +209,10 @@ impl Log {
         if self.synced < last
             && let Some(current) = self.segments.current()
         {
+            let began = Instant::now();
             current.file.file.sync_data().map_err(|error| self.fail(error))?;
-            self.figures.syncs += 1;
+            self.sync_times.push(began.elapsed());
+            self.counters.syncs += 1;
             self.synced = last;
         }
         if !self.is_stuck {
@@ -275,24 +264,41 @@ impl Log {
         }
     }
 
+    /// The bytes of the spare files.
+    #[must_use]
+    pub fn spare_bytes(&self) -> u64 {
+        self.segments.spare_bytes()
+    }
+
     /// The length of a segment, unless one group needs more.
     #[must_use]
     pub fn segment_bytes(&self) -> u64 {
         self.segments.segment_bytes()
     }
 
-    /// Its figures now.
+    /// Its figures now: one walk over the segments.
     #[must_use]
-    #[cfg(test)]
-    pub fn figures(&self) -> Figures {
-        Figures {
-            disk_bytes: self.segments.disk_bytes(),
-            reserve_bytes: self.segments.reserve_bytes(),
-            needed_bytes: self.segments.needed_bytes(),
-            messages: self.table.len() as u64,
-            segments: self.segments.iter().count() as u64,
-            ..self.figures
+    pub fn figures(&self) -> StoreFigures {
+        let (mut rooms, mut needed, mut count) = (0, 0, 0);
+        for segment in self.segments.iter() {
+            rooms += segment.room;
+            needed += segment.needed_bytes();
+            count += 1;
         }
+        let reserve_bytes = self.segments.reserve_bytes();
+        StoreFigures {
+            disk_bytes: (rooms + self.segments.spare_bytes()).saturating_sub(reserve_bytes),
+            reserve_bytes,
+            needed_bytes: needed,
+            segments: count,
+            messages: self.table.len() as u64,
+            ..self.counters
+        }
+    }
+
+    /// How long the syncs took since the last call.
+    pub fn take_sync_times(&mut self) -> impl Iterator<Item = Duration> {
+        self.sync_times.drain(..)
     }
 
     /// Ends in order: everything is safe, and says so.

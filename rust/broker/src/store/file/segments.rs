@@ -120,16 +120,8 @@ impl Segments {
         self.segment_bytes
     }
 
-    /// The bytes of all files but the reserve.
-    #[must_use]
-    #[cfg(test)]
-    pub fn disk_bytes(&self) -> u64 {
-        self.all.values().map(|segment| segment.room).sum::<u64>() + self.spare_bytes() - self.reserve_bytes()
-    }
-
     /// The bytes of the files of the reserve.
     #[must_use]
-    #[cfg(test)]
     pub fn reserve_bytes(&self) -> u64 {
         self.spares.iter().take(self.reserve).map(|spare| spare.room).sum()
     }
@@ -141,7 +133,9 @@ impl Segments {
         free + self.spare_bytes()
     }
 
-    fn spare_bytes(&self) -> u64 {
+    /// The bytes of all spare files.
+    #[must_use]
+    pub fn spare_bytes(&self) -> u64 {
         self.spares.iter().map(|spare| spare.room).sum()
     }
 

@@ -126,7 +126,6 @@ impl Table {
 
     /// The number of messages.
     #[must_use]
-    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.len
     }

@@ -16,8 +16,6 @@ use super::compaction::{Replacing, Step};
 use super::entry::SegmentNumber;
 use super::group::CALL_BYTES;
 use super::inbox::{Inbox, Work};
-#[cfg(test)]
-use super::log::Figures;
 use super::log::{Log, Lookup, Written};
 use super::reader::Request;
 use super::requests::Requests;
@@ -26,6 +24,7 @@ use super::waiting::{Done, Gathered, Waiting};
 use crate::config::Fsync;
 use crate::door::medium::is_no_room;
 use crate::door::{HashMap, Instant};
+use crate::report::types::StoreFigures;
 
 /// How long the thread waits before it tries again to get room.
 const RETRY: Duration = Duration::from_millis(500);
@@ -108,7 +107,7 @@ impl Writer {
     /// The figures of the log, and the number of messages that were lost because a segment could not be read.
     #[must_use]
     #[cfg(test)]
-    pub fn figures(&self) -> (Figures, u64) {
+    pub fn figures(&self) -> (StoreFigures, u64) {
         (self.log.figures(), self.lost)
     }
 
@@ -198,8 +197,13 @@ impl Writer {
             self.compact(is_silent, inbox)?;
         }
         let has_removed = self.make_safe()?;
+        self.publish(inbox);
         self.confirm(inbox);
+        let spare_bytes = self.log.spare_bytes();
         self.reserve(has_removed, inbox)?;
+        if self.log.spare_bytes() != spare_bytes {
+            self.publish(inbox);
+        }
         if self.has_ended {
             self.log.close()?;
             let left = self.waiting.messages();
@@ -330,10 +334,17 @@ impl Writer {
             written += bytes;
             position.and_then(|position| positions.insert(shard, position));
         }
-        positions.into_iter().for_each(|(shard, position)| inbox.set_safe(shard, position));
+        // Before RECEIPTs leave: who has one is not told that its message is unwritten.
         if written > 0 {
             inbox.set_written(written);
         }
+        positions.into_iter().for_each(|(shard, position)| inbox.set_safe(shard, position));
+    }
+
+    /// Tells what diagnostics show: before a RECEIPT leaves, so that it is never behind what a client knows.
+    fn publish(&mut self, inbox: &Inbox) {
+        let figures = StoreFigures { lost_messages: self.lost, ..self.log.figures() };
+        inbox.publish(figures, self.log.take_sync_times());
     }
 
     fn look_for_room(&mut self) -> io::Result<()> {

@@ -83,6 +83,31 @@ fn what_a_shard_told_is_safe_after_a_turn_and_the_shard_is_woken() {
 }
 
 #[test]
+fn diagnostics_show_what_a_turn_has_done_and_the_state() {
+    let mut fixture = Fixture::new(Fsync::Always);
+    fixture.turn();
+    let before = fixture.inbox.status();
+    assert_eq!((before.state, &*before.reason, before.figures.messages), ("ready", "", 0));
+    assert_eq!((before.figures.disk_bytes, before.figures.reserve_bytes), (4096, 2 * 4096), "spare files");
+    fixture.post(0, keep(256, b"x"), 1, &[]);
+    assert!(fixture.inbox.status().figures.unwritten_bytes > 0);
+    fixture.turn();
+    let status = fixture.inbox.status();
+    assert_eq!((status.figures.groups, status.figures.syncs, status.sync.count), (1, 1, 1));
+    assert_eq!((status.figures.messages, status.figures.segments, status.figures.unwritten_bytes), (1, 1, 0));
+    assert!(status.figures.needed_bytes > 0 && status.figures.written_bytes > status.figures.needed_bytes);
+    assert_eq!(status.figures, fixture.inbox.figures());
+    fixture.inbox.set_unwritten_max(0);
+    fixture.post(0, keep(257, b"y"), 2, &[]);
+    assert_eq!(fixture.inbox.status().state, "behind");
+    fixture.inbox.set_full(true);
+    assert_eq!(fixture.inbox.status().state, "full");
+    fixture.inbox.fail(ProtocolError::new(stompica_proto::error::Code::StoreIo, "it is broken"));
+    let failed = fixture.inbox.status();
+    assert_eq!((failed.state, &*failed.reason), ("read-only", "it is broken"));
+}
+
+#[test]
 fn without_syncs_a_written_group_counts_as_safe() {
     let mut fixture = Fixture::new(Fsync::Never);
     fixture.post(0, keep(256, b"x"), 1, &[]);
