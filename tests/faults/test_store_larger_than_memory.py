@@ -38,7 +38,7 @@ def body(number: int) -> bytes:
     return b"%08d" % number + hashlib.sha256(b"%d" % number).digest() * (SIZE // 32)
 
 
-def fill(wire: Wire, queue: str, first: int, last: int) -> None:
+def fill(wire: Wire, queue: str, first: int, last: int, *headers: frames.Header) -> None:
     """Sends these messages; the last one of each batch asks for a RECEIPT, and a few may be due."""
     due = []
     for start in range(first, last, BATCH):
@@ -46,7 +46,7 @@ def fill(wire: Wire, queue: str, first: int, last: int) -> None:
         receipts = [None] * (len(numbers) - 1) + [str(start)]
         wire.send(
             *(
-                frames.send_counted(queue, body(number), PERSISTENT, receipt=receipt)
+                frames.send_counted(queue, body(number), *headers, receipt=receipt)
                 for number, receipt in zip(numbers, receipts, strict=True)
             )
         )
@@ -88,18 +88,34 @@ def expect_little_memory(stored: Stored, idle_kib: int) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_large_queue_is_filled_and_consumed_in_order(stored: Stored, idle_kib: int) -> None:
+@pytest.mark.parametrize("headers", [(PERSISTENT,), ()], ids=["persistent", "transient"])
+def test_a_large_queue_is_filled_and_consumed_in_order(
+    stored: Stored, idle_kib: int, headers: tuple[frames.Header, ...]
+) -> None:
     """No publisher is refused, although nobody consumes meanwhile."""
-    fill(stored.client(), "/queue/large", 0, COUNT)
+    fill(stored.client(), "/queue/large", 0, COUNT, *headers)
     drain(stored.client(), "/queue/large", 0, COUNT)
     stored.client().barrier()
     expect_little_memory(stored, idle_kib)
 
 
 @pytest.mark.timeout(300)
+def test_what_is_paged_out_and_not_persistent_ends_with_the_process(stored: Stored) -> None:
+    """Nothing of it is found at the next start, and its room on disk is given back, also after a crash."""
+    for end in (stored.kill, stored.end):
+        fill(stored.client(), "/queue/large", 0, COUNT // 2)
+        assert any((stored.directory / "paged").glob("*.log"))
+        fill(stored.client(), "/queue/small", 0, 1, PERSISTENT)
+        end()
+        stored.start()
+        drain(stored.client(), "/queue/small", 0, 1)
+        assert not any((stored.directory / "paged").glob("*.log"))
+
+
+@pytest.mark.timeout(300)
 def test_a_large_queue_survives_a_restart(stored: Stored) -> None:
     """Half of it is consumed by a third process."""
-    fill(stored.client(), "/queue/large", 0, COUNT)
+    fill(stored.client(), "/queue/large", 0, COUNT, PERSISTENT)
     store = answer(stored.client(), "store")
     assert store["messages"] == COUNT and 0 < store["paged_messages"] <= COUNT
     stored.restart()
@@ -111,7 +127,7 @@ def test_a_large_queue_survives_a_restart(stored: Stored) -> None:
 @pytest.mark.timeout(300)
 def test_reading_the_store_takes_no_more_memory_than_running(stored: Stored, idle_kib: int) -> None:
     """docs/delivery.md, "What memory_limit counts": nothing of this size is left out."""
-    fill(stored.client(), "/queue/large", 0, COUNT)
+    fill(stored.client(), "/queue/large", 0, COUNT, PERSISTENT)
     stored.restart()
     stored.client().barrier()
     expect_little_memory(stored, idle_kib)
@@ -123,7 +139,7 @@ def test_other_queues_and_topics_are_served_meanwhile(stored: Stored, topic: str
     consumer.subscribe(topic, "t")
     consumer.subscribe("/queue/lively", "q", ack="client-individual", prefetch_count=1)
     for start in range(0, COUNT, COUNT // 20):
-        fill(publisher, "/queue/large", start, start + COUNT // 20)
+        fill(publisher, "/queue/large", start, start + COUNT // 20, PERSISTENT)
         other.send(frames.send(topic, str(start)))
         consumer.expect_message(str(start), subscription="t")
         other.send(frames.send("/queue/lively", str(start), PERSISTENT))

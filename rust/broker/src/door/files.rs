@@ -17,6 +17,17 @@ pub fn process_id() -> u32 {
     std::process::id()
 }
 
+/// Removes a directory with everything in it, if it exists.
+///
+/// # Errors
+/// It cannot be removed.
+pub fn remove_directory(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
 /// Why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {

@@ -23,7 +23,7 @@ mod values;
 
 use std::collections;
 
-pub use self::files::{ClaimError, Directory, DiskFile, process_id};
+pub use self::files::{ClaimError, Directory, DiskFile, process_id, remove_directory};
 #[cfg(loom)]
 use self::loomed as outside;
 pub use self::outside::{

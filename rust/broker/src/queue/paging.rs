@@ -158,6 +158,9 @@ impl Home {
     }
 
     fn page_out_of(&mut self, key: QueueKey, window: Window, messages_max: usize) -> usize {
+        if !self.store.has_room_to_page() {
+            return 0;
+        }
         let pages = |queue: &&mut Queue| queue.kind != QueueKind::Worker && queue.picking.is_none();
         let Some(queue) = self.queues.get_mut(key).filter(pages) else { return 0 };
         let (store, name, now_ms) = (&mut self.store, &queue.name, self.now_ms);

@@ -13,7 +13,8 @@ pub struct Control(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     has_ended: bool,
-    inbox: Option<Arc<Inbox>>,
+    /// That of the store comes first.
+    inboxes: Vec<Arc<Inbox>>,
 }
 
 impl Control {
@@ -25,9 +26,7 @@ impl Control {
     pub fn end(&self) {
         let mut state = self.lock();
         state.has_ended = true;
-        if let Some(inbox) = &state.inbox {
-            inbox.end();
-        }
+        state.inboxes.iter().for_each(|inbox| inbox.end());
     }
 
     /// Whether the last shard has ended.
@@ -39,7 +38,7 @@ impl Control {
     /// The figures of the store; all 0 before it was read, and without one.
     #[must_use]
     pub fn figures(&self) -> StoreFigures {
-        self.lock().inbox.as_ref().map_or_else(StoreFigures::default, |inbox| inbox.figures())
+        self.lock().inboxes.first().map_or_else(StoreFigures::default, |inbox| inbox.figures())
     }
 
     /// The shards are about to use this inbox, which learns of their end, also if they have ended already.
@@ -48,6 +47,6 @@ impl Control {
         if state.has_ended {
             inbox.end();
         }
-        state.inbox = Some(Arc::clone(inbox));
+        state.inboxes.push(Arc::clone(inbox));
     }
 }

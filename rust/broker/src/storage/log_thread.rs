@@ -6,6 +6,7 @@ use std::time::Duration;
 use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
 
+use super::page_file::PageFile;
 use super::sharing::{is_message, share};
 use super::{Files, segment_bytes};
 use crate::door::Instant;
@@ -29,6 +30,8 @@ const PROGRESS: Duration = Duration::from_secs(1);
 pub(super) struct Opened {
     pub(super) log: Log,
     pub(super) inbox: Arc<Inbox>,
+    /// The way to the page file.
+    pub(super) page_file: Arc<Inbox>,
 }
 
 impl Opened {
@@ -47,6 +50,7 @@ impl Opened {
 pub(crate) fn run(files: Files, shared: &Arc<Shared>) -> Result<(), String> {
     let Files { directory, fsync, reserve_bytes, control } = files;
     let (dir, began) = (directory.path().display().to_string(), Instant::now());
+    let path = directory.path().to_owned();
     let segment_bytes = segment_bytes(&directory);
     let mut reported = began;
     let is_going_on = |done: u64, all: u64| {
@@ -64,17 +68,11 @@ pub(crate) fn run(files: Files, shared: &Arc<Shared>) -> Result<(), String> {
         Err(error) => return Err(format!("cannot use dir '{dir}' for store=file: {error}")),
     };
     report(&recovered, &dir, began, &shared.log);
-    // A mailbox that nobody reads any more may hold a share, and so this inbox.
-    let mailboxes = Arc::downgrade(&shared.mailboxes);
-    let wake = move |shard: usize| {
-        if let Some(mailboxes) = mailboxes.upgrade() {
-            mailboxes[shard].wake();
-        }
-    };
-    let inbox = Inbox::new(shared.mailboxes.len(), log.next_record(), Box::new(wake));
+    let inbox = Inbox::new(shared.mailboxes.len(), log.next_record(), waker(shared));
     inbox.publish(log.figures(), std::iter::empty());
     control.watch(&inbox);
-    let opened = Opened { log, inbox: Arc::clone(&inbox) };
+    let page_file = PageFile::start(path, segment_bytes, shared, &control);
+    let opened = Opened { log, inbox: Arc::clone(&inbox), page_file: page_file.inbox() };
     let now_ms = shared.clock.ms_at(Instant::now(), shared.clock.ahead_ms());
     let (shares, unreadable) = share(&opened, recovered, &shared.hasher, now_ms);
     if unreadable > 0 {
@@ -108,7 +106,19 @@ pub(crate) fn run(files: Files, shared: &Arc<Shared>) -> Result<(), String> {
     }
     drop(requests);
     _ = reader.join();
+    page_file.join();
     Ok(())
+}
+
+/// Wakes shards.
+pub(super) fn waker(shared: &Arc<Shared>) -> Box<dyn Fn(usize) + Send + Sync> {
+    // A mailbox that nobody reads any more may hold a share, and so an inbox with this function.
+    let mailboxes = Arc::downgrade(&shared.mailboxes);
+    Box::new(move |shard: usize| {
+        if let Some(mailboxes) = mailboxes.upgrade() {
+            mailboxes[shard].wake();
+        }
+    })
 }
 
 /// Logs what was found.

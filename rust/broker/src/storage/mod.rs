@@ -8,6 +8,7 @@
 
 pub mod control;
 mod log_thread;
+mod page_file;
 mod sharing;
 
 use std::net::SocketAddr;

@@ -24,7 +24,10 @@ pub(super) fn share(
     let homes = Restoring::new(shards);
     let mut shares: Vec<Share> = (0..shards)
         .map(|shard| Share {
-            store: Box::new(LogHandle::new(shard, Arc::clone(&opened.inbox))),
+            store: Box::new(
+                LogHandle::new(shard, Arc::clone(&opened.inbox))
+                    .with_page_file(Arc::clone(&opened.page_file)),
+            ),
             counts: HashMap::default(),
             definitions: Vec::new(),
             retained: Vec::new(),

@@ -138,6 +138,12 @@ impl Handle {
         self.store.pages()
     }
 
+    /// See [`Store::has_room_to_page`].
+    #[must_use]
+    pub fn has_room_to_page(&self) -> bool {
+        self.store.has_room_to_page()
+    }
+
     /// Makes sure that a message can be loaded: see [`Store::page_out`].
     pub fn page_out(&mut self, queue: &[u8], message: &OwnedMessage) -> RecordId {
         self.store.page_out(queue, message)

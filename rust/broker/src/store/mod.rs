@@ -13,7 +13,7 @@
 //! A dead letter is kept at its new place before it is forgotten at the old one: in between it has its old record.
 //!
 //! A store that [pages](Store::pages) can load a message again: a queue may then hold a stub of it, and requests the message
-//! before it is delivered (`queue/paging.rs`).
+//! before it is delivered (`queue/paging.rs`). It takes messages that are not kept, too, but only for this process.
 //!
 //! Deliveries do not wait for the store, but RECEIPTs do: each call has a position, and a RECEIPT waits until the store
 //! reports that everything up to the position after the frame's last call is safe ([`handle::Handle`]).
@@ -80,6 +80,11 @@ pub trait Store: Debug + Send {
     /// it stays in memory. The record of a message that is not kept ends when the message is loaded or forgotten.
     fn page_out(&mut self, _queue: &[u8], _message: &OwnedMessage) -> RecordId {
         NO_RECORD
+    }
+
+    /// Whether messages may be paged out now; otherwise later: the store wakes the shard then.
+    fn has_room_to_page(&self) -> bool {
+        true
     }
 
     /// Requests a message. [`Store::loaded`] answers each request once, in any order, even if the record is forgotten

@@ -22,6 +22,9 @@ const MESSAGE_BYTES: usize = 128;
 /// What is left of the longest entry for what a transaction forgets: millions of messages.
 const COMMIT_RESERVE: usize = 256 << 20;
 
+/// The first record of the page file. No other log ever has so many.
+pub const PAGE_FILE_RECORD: RecordId = 1 << 62;
+
 /// The handle of one shard.
 #[derive(Debug)]
 pub struct LogHandle {
@@ -49,6 +52,8 @@ pub struct LogHandle {
     now_ms: u64,
     /// The time since 1970 at the same moment, once it was needed.
     wall_ms: Option<u64>,
+    /// Where messages are paged out that are not kept: a log that ends with the process.
+    page_file: Option<Box<LogHandle>>,
 }
 
 impl LogHandle {
@@ -72,7 +77,16 @@ impl LogHandle {
             loaded: VecDeque::new(),
             now_ms: 0,
             wall_ms: None,
+            page_file: None,
         }
+    }
+
+    /// The same handle, which pages out messages that are not kept to the log of this inbox. Its records begin with
+    /// [`PAGE_FILE_RECORD`].
+    #[must_use]
+    pub fn with_page_file(mut self, inbox: Arc<Inbox>) -> Self {
+        self.page_file = Some(Box::new(LogHandle::new(self.shard, inbox)));
+        self
     }
 
     /// Whether a message, or the messages of its transaction together, are longer than the log could read again. Such a message
@@ -86,6 +100,11 @@ impl LogHandle {
             None => 0,
         };
         before.saturating_add(own).saturating_add(MESSAGE_BYTES) > self.entry_bytes_max
+    }
+
+    /// The page file, if it has this record.
+    fn page_file_of(&mut self, record: RecordId) -> Option<&mut LogHandle> {
+        self.page_file.as_deref_mut().filter(|_| record >= PAGE_FILE_RECORD)
     }
 
     fn next_record(&mut self) -> RecordId {
@@ -134,6 +153,9 @@ pub fn message_of(bytes: &[u8], first_record: RecordId) -> Option<OwnedMessage> 
 impl Store for LogHandle {
     fn begin_turn(&mut self, now_ms: u64) {
         (self.now_ms, self.wall_ms) = (now_ms, None);
+        if let Some(page_file) = &mut self.page_file {
+            page_file.begin_turn(now_ms);
+        }
     }
 
     fn keep(&mut self, queue: &[u8], message: &OwnedMessage) -> RecordId {
@@ -163,6 +185,9 @@ impl Store for LogHandle {
     }
 
     fn forget(&mut self, record: RecordId) {
+        if let Some(page_file) = self.page_file_of(record) {
+            return page_file.forget(record);
+        }
         self.current().calls.push(Call::Forget(record));
         if !self.requested.is_empty() && self.requested.remove(&record).is_some() {
             self.loaded.push_back((record, Err(Unreadable)));
@@ -225,9 +250,15 @@ impl Store for LogHandle {
             debug_assert!(self.records.start > NO_RECORD);
             self.inbox.post(self.shard, take(&mut self.batch), self.position, &mut self.loads);
         }
+        if let Some(page_file) = &mut self.page_file {
+            page_file.end_turn();
+        }
     }
 
     fn load(&mut self, record: RecordId) {
+        if let Some(page_file) = self.page_file_of(record) {
+            return page_file.load(record);
+        }
         self.loads.push(record);
         self.requested.insert(record, ());
     }
@@ -238,7 +269,14 @@ impl Store for LogHandle {
             let wanted = |(record, _): &Loaded| requested.remove(record).is_some();
             self.loaded.extend(self.inbox.loaded(self.shard).into_iter().filter(wanted));
         }
-        let (record, read) = self.loaded.pop_front()?;
+        let Some((record, read)) = self.loaded.pop_front() else {
+            let (record, mut read) = self.page_file.as_deref_mut()?.loaded()?;
+            if let Ok(message) = &mut read {
+                message.record = NO_RECORD;
+                self.forget(record);
+            }
+            return Some((record, read));
+        };
         let message = read.and_then(|bytes| message_of(&bytes, self.first_record).ok_or(Unreadable));
         Some((record, message))
     }
@@ -247,8 +285,17 @@ impl Store for LogHandle {
         true
     }
 
-    fn page_out(&mut self, _: &[u8], message: &OwnedMessage) -> RecordId {
-        message.record
+    fn has_room_to_page(&self) -> bool {
+        self.page_file.as_ref().is_none_or(|page_file| page_file.room() != Room::Behind)
+    }
+
+    fn page_out(&mut self, queue: &[u8], message: &OwnedMessage) -> RecordId {
+        match self.page_file.as_deref_mut() {
+            _ if message.record != NO_RECORD => message.record,
+            None => NO_RECORD,
+            Some(page_file) if page_file.room() == Room::Full => NO_RECORD,
+            Some(page_file) => page_file.safe().map_or(NO_RECORD, |_| page_file.keep(queue, message)),
+        }
     }
 }
 

@@ -150,3 +150,108 @@ fn a_message_that_could_not_be_read_again_is_refused_and_not_kept() {
     let records: Vec<_> = fixture.reopen().into_iter().map(|(record, _)| record).collect();
     assert_eq!(records, [kept, first]);
 }
+
+/// A log with a page file beside it: a handle, and both writers with their inboxes.
+struct Paging {
+    handle: LogHandle,
+    logs: [(Arc<Inbox>, Writer, TempDir); 2],
+}
+
+impl Paging {
+    fn new() -> Self {
+        let log = |next_record: Option<RecordId>| {
+            let Fixture { at, writer, inbox, .. } = Fixture::new();
+            let inbox = next_record.map_or(inbox, |next| Inbox::new(2, next, Box::new(|_| ())));
+            (inbox, writer, at)
+        };
+        let logs = [log(None), log(Some(PAGE_FILE_RECORD))];
+        let [(kept, ..), (paged, ..)] = &logs;
+        let handle = LogHandle::new(0, Arc::clone(kept)).with_page_file(Arc::clone(paged));
+        Paging { handle, logs }
+    }
+
+    fn turn(&mut self) {
+        self.handle.end_turn();
+        for (inbox, writer, _) in &mut self.logs {
+            let inbox = Arc::clone(inbox);
+            let work = inbox.take(Some(Duration::ZERO));
+            let turn = writer.turn(work, &inbox, &mut |request| request.answer(&inbox));
+            turn.expect("a disk that works");
+        }
+    }
+
+    /// The messages in the log and in the page file.
+    fn messages(&self) -> [u64; 2] {
+        [0, 1].map(|at: usize| self.logs[at].1.figures().0.messages)
+    }
+}
+
+fn transient(body: &[u8]) -> OwnedMessage {
+    let mut transient = message(body, 0);
+    transient.persistent = false;
+    transient
+}
+
+#[test]
+fn a_message_that_is_not_kept_is_paged_out_beside_the_log_and_loaded_once() {
+    let mut paging = Paging::new();
+    let record = paging.handle.page_out(b"/queue/a", &transient(b"x"));
+    paging.handle.load(record); // before it is written
+    paging.turn();
+    assert_eq!(paging.messages(), [0, 1]);
+    let (found, loaded) = paging.handle.loaded().expect("an answer");
+    let loaded = loaded.expect("it can be read");
+    assert_eq!((found, loaded.record, loaded.persistent), (record, NO_RECORD, false));
+    assert_eq!((loaded.message().body, loaded.message().sender), (&b"x"[..], 7));
+    paging.turn();
+    assert_eq!(paging.messages(), [0, 0], "its record has ended");
+    // One that is dropped before.
+    let record = paging.handle.page_out(b"/queue/a", &transient(b"y"));
+    paging.turn();
+    paging.handle.load(record);
+    paging.handle.forget(record);
+    assert!(matches!(paging.handle.loaded(), Some((found, Err(Unreadable))) if found == record));
+    paging.turn();
+    assert_eq!((paging.messages(), paging.handle.loaded().is_none()), ([0, 0], true));
+}
+
+#[test]
+fn a_message_that_is_kept_is_not_written_again_to_be_paged_out() {
+    let mut paging = Paging::new();
+    let mut kept = message(b"x", 0);
+    kept.record = paging.handle.keep(b"/queue/a", &kept);
+    assert_eq!(paging.handle.page_out(b"/queue/a", &kept), kept.record);
+    paging.turn();
+    assert_eq!(paging.messages(), [1, 0]);
+}
+
+#[test]
+fn a_transaction_of_kept_messages_and_what_it_pages_out_are_apart() {
+    let mut paging = Paging::new();
+    let transaction = paging.handle.begin_transaction();
+    paging.handle.enter(Some(transaction));
+    paging.handle.keep(b"/queue/a", &message(b"x", 0));
+    let paged = paging.handle.page_out(b"/queue/b", &transient(b"y"));
+    paging.handle.enter(None);
+    paging.turn();
+    assert_eq!(paging.messages(), [0, 1]);
+    paging.handle.forget(paged);
+    paging.handle.end_transaction(transaction);
+    paging.turn();
+    assert_eq!(paging.messages(), [1, 0]);
+}
+
+#[test]
+fn a_page_file_that_is_behind_lets_shards_wait_and_one_that_has_failed_takes_nothing() {
+    let mut paging = Paging::new();
+    paging.turn();
+    assert!(paging.handle.has_room_to_page());
+    paging.handle.page_out(b"/queue/a", &transient(&[b'x'; 2000]));
+    paging.handle.end_turn();
+    assert!(!paging.handle.has_room_to_page());
+    paging.turn();
+    assert!(paging.handle.has_room_to_page());
+    paging.logs[1].0.fail(ProtocolError::new(stompica_proto::error::Code::StoreIo, "broken".to_owned()));
+    assert_eq!(paging.handle.page_out(b"/queue/a", &transient(b"x")), NO_RECORD);
+    assert!(paging.handle.has_room_to_page() && paging.handle.safe().is_ok(), "the store goes on");
+}

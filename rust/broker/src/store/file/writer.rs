@@ -130,6 +130,12 @@ impl Writer {
         until_sync.into_iter().chain(is_waiting.then_some(RETRY)).min()
     }
 
+    /// Whether the last shard has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
     /// Works until the last shard has ended.
     ///
     /// # Errors
