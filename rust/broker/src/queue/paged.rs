@@ -27,11 +27,11 @@ pub(super) struct Window {
     pub(super) bytes: usize,
 }
 
-impl Default for Window {
-    fn default() -> Self {
-        Window { messages: 64, bytes: 256 << 10 }
-    }
-}
+/// What stays loaded of each queue.
+pub(super) const WINDOW: Window = Window { messages: 64, bytes: 256 << 10 };
+
+/// What is loaded ahead of consumers that are waiting: an answer of the store may take as long as it takes to sync the disk.
+pub(super) const WINDOW_WANTED: Window = Window { messages: 1024, ..WINDOW };
 
 /// A stub: the data that a queue keeps of a message in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

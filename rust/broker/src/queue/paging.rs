@@ -1,8 +1,8 @@
 //! Queues whose messages are partly in the store: the newest messages of a line are paged out while much memory is
 //! used, and are loaded again before they are delivered.
 //!
-//! A queue keeps a window of messages loaded at its front ([`Window`]). When it is dispatched, it requests the missing
-//! messages of the window. While the next message is not loaded, the queue waits and others are dispatched; an answer
+//! A queue keeps a window of messages loaded at its front ([`Window`]), a longer one while consumers wait for them. When it is
+//! dispatched, it requests the missing messages of the window. While the next message is not loaded, the queue waits and others are dispatched; an answer
 //! of the store makes it ready again. If a requested message is dropped before the answer comes, its answer is ignored. If
 //! its queue is removed, but its turn to be dropped comes after the answer, the answer has ended its record.
 //!
@@ -22,7 +22,7 @@
 use std::collections::VecDeque;
 
 use super::home::Home;
-use super::paged::{Dropped, Window};
+use super::paged::{Dropped, WINDOW, WINDOW_WANTED, Window};
 use super::types::{Effect, Queue};
 use super::{Owners, QueueKind};
 use crate::collections::spread::{Map, give_back};
@@ -57,11 +57,13 @@ fn loaded_at_once() -> usize {
 const LOADING_AT_ONCE: usize = 16;
 
 /// The state of paging at one home.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Paging {
     /// Whether the store can load messages.
     is_on: bool,
     pub(super) window: Window,
+    /// The window of a queue with consumers that are waiting.
+    wanted: Window,
     /// Nothing is to be loaded ahead, because memory is full.
     is_full: bool,
     /// The bytes that may be requested in this turn before memory counts as full.
@@ -91,7 +93,19 @@ struct Requested {
 impl Paging {
     /// The initial state; `is_on`: the store can load messages.
     pub(super) fn new(is_on: bool) -> Self {
-        Paging { is_on, room: i64::MAX, ..Paging::default() }
+        Paging {
+            is_on,
+            window: WINDOW,
+            wanted: WINDOW_WANTED,
+            is_full: false,
+            room: i64::MAX,
+            requested: Map::default(),
+            requested_bytes: 0,
+            waiting: VecDeque::new(),
+            has_more: false,
+            next: 0,
+            unproductive: 0,
+        }
     }
 
     /// Sets whether the store can load messages.
@@ -200,7 +214,7 @@ impl Home {
                 }
                 return;
             }
-            let mut window = paging.window;
+            let mut window = if queue.ready.is_empty() { paging.window } else { paging.wanted };
             if paging.is_full {
                 window.messages = usize::from(queue.in_flight == 0);
             }
@@ -305,6 +319,7 @@ impl Home {
     #[cfg(any(test, simulated))]
     pub fn set_window(&mut self, messages: usize, bytes: usize) {
         self.paging.window = Window { messages, bytes };
+        self.paging.wanted = self.paging.window;
     }
 
     /// The messages that were requested and have not been answered.

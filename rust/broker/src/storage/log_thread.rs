@@ -1,5 +1,6 @@
 //! The thread of `store=file`: reads the log, restores the homes, and writes until the last shard has ended.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,12 +20,14 @@ use crate::message::OwnedMessage;
 use crate::store::file::handle::message_of;
 use crate::store::file::inbox::Inbox;
 use crate::store::file::log::{Log, Lookup};
-use crate::store::file::reader::Request;
+use crate::store::file::reader::{Request, answer_all};
 use crate::store::file::recovery::{OpenError, Recovered};
 use crate::store::file::writer::Writer;
 
 /// Reading the log is reported if it takes longer than this, and again after each further time.
 const PROGRESS: Duration = Duration::from_secs(1);
+/// The most messages that the reader takes at a time.
+const READ_AT_ONCE: usize = 1024;
 
 /// A log that is open, and the way to it.
 pub(super) struct Opened {
@@ -86,11 +89,13 @@ pub(crate) fn run(files: Files, shared: &Arc<Shared>) -> Result<(), String> {
     let (requests, wanted) = channel::<Request>();
     let (answering, ending) = (Arc::clone(&inbox), Arc::clone(&control));
     let reader = thread::Builder::new().name("stompica-reader".to_owned()).spawn(move || {
-        while let Ok(request) = wanted.recv_timeout(Duration::MAX) {
+        while let Ok(first) = wanted.recv_timeout(Duration::MAX) {
             if ending.has_ended() {
                 break; // nobody waits for what else was requested
             }
-            request.answer(&answering);
+            let more = iter::from_fn(|| wanted.try_recv().ok()).take(READ_AT_ONCE - 1);
+            let requests: Vec<_> = iter::once(first).chain(more).collect();
+            answer_all(&requests, &answering);
         }
     });
     let reader = reader.map_err(|error| format!("cannot start the reader of the store: {error}"))?;

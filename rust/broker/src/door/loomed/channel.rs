@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, SendError};
+use std::sync::mpsc::{RecvTimeoutError, SendError, TryRecvError};
 use std::time::Duration;
 
 use super::super::sync::{Condvar, Mutex};
@@ -91,6 +91,18 @@ impl<T> Receiver<T> {
             }
             state = self.0.changed.wait(state).expect("nobody panics with the lock");
         }
+    }
+}
+
+impl<T> Receiver<T> {
+    /// Takes a value, if there is one.
+    ///
+    /// # Errors
+    /// There is none now, or all senders are gone.
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        let mut state = self.0.state.lock().expect("nobody panics with the lock");
+        let none = if state.senders == 0 { TryRecvError::Disconnected } else { TryRecvError::Empty };
+        state.values.pop_front().ok_or(none)
     }
 }
 

@@ -267,6 +267,12 @@ impl Inbox {
         (self.wake)(shard);
     }
 
+    /// Gives a shard several messages that it wants.
+    pub fn give_all(&self, shard: usize, loaded: impl Iterator<Item = Loaded>) {
+        lock(&self.outlets[shard].loaded).extend(loaded);
+        (self.wake)(shard);
+    }
+
     /// Takes the messages that were read for a shard.
     #[must_use]
     pub fn loaded(&self, shard: usize) -> Vec<Loaded> {

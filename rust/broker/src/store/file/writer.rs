@@ -157,6 +157,7 @@ impl Writer {
         let forgotten =
             if is_wanted { forgotten(batches.iter().map(|it| &it.1)) } else { HashMap::default() };
         self.push(batches);
+        let loads = self.serve_written(loads, read);
         let done = self.work(inbox);
         loads.into_iter().for_each(|(shard, record)| self.serve(shard, record, inbox, read));
         self.answer_early(&forgotten, inbox, read);

@@ -34,6 +34,22 @@ impl Writer {
         self.waiting.take_done();
     }
 
+    /// Lets messages be read that are written: they need not wait for what is to be made safe. Returns the others.
+    pub(super) fn serve_written(
+        &self,
+        loads: Vec<(usize, RecordId)>,
+        read: &mut impl FnMut(Request),
+    ) -> Vec<(usize, RecordId)> {
+        let mut others = Vec::new();
+        for (shard, record) in loads {
+            match self.log.find(record) {
+                Lookup::At(file, stored) => read(Request { shard, record, file, stored }),
+                Lookup::Lost | Lookup::Unknown => others.push((shard, record)),
+            }
+        }
+        others
+    }
+
     /// Lets a message be read, or notes that it is wanted.
     pub(super) fn serve(
         &mut self,
