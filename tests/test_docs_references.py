@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 TEXT = {".md", ".rs", ".py", ".pyi", ".toml", ".mjs", ".js", ".java", ".sh", ".yml", ".html", ".Dockerfile", ""}
 # Recorded data, licences and lists of versions: nobody writes references there.
-LEFT_OUT = re.compile(r"bench/results/|LICENSE|.*(\.lock|-lock\.json|/corpus/)|tests/test_docs_references\.py")
+LEFT_OUT = re.compile(r"bench/results/|LICENSE|.*(\.lock|-lock\.json|/corpus/|/sample/)|tests/test_docs_references\.py")
 
 # Files that a page tells the reader to write, or that a program of this project writes.
 WRITTEN_BY_USERS = {"chat.py", "chat.html", "jobs.py", "worker.py", "OUT/report.html"}

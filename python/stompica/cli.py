@@ -31,7 +31,12 @@ _SHORT = {
 _COMMANDS = ("serve", "config")
 
 # Commands with their own options: modules with a `main`, imported only when used.
-_TOOLS = {"diag": "stompica.diag.cli", "record": "stompica.bench.live", "bench": "stompica.bench.cli"}
+_TOOLS = {
+    "diag": "stompica.diag.cli",
+    "store": "stompica.store.cli",
+    "record": "stompica.bench.live",
+    "bench": "stompica.bench.cli",
+}
 
 
 @dataclass

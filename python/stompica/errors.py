@@ -5,6 +5,7 @@
     ├── StartError       (also an OSError)      the broker can't start: port in use, no such address
     ├── NotRunning       (also a RuntimeError)  the broker was not started, or has ended
     ├── BrokerFailed     (also a RuntimeError)  a broker thread panicked: a bug; the broker has stopped
+    ├── StoreError                              a store can't be read or changed by `stompica store`
     └── DiagError                              a query of `stompica.diag` failed
 
 Each message is one line.
@@ -31,3 +32,7 @@ class NotRunning(StompicaError, RuntimeError):
 
 class BrokerFailed(StompicaError, RuntimeError):
     """A broker thread panicked. That is a bug; the whole broker has stopped."""
+
+
+class StoreError(StompicaError):
+    """A store, or what is imported into one, can't be read or changed; the message names the directory or the file."""

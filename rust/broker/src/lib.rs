@@ -59,3 +59,4 @@ pub mod usage;
 
 pub use broker::{Broker, DiagError, StartError};
 pub use report::ConnectionInfo;
+pub use storage::offline;

@@ -4,12 +4,14 @@ use pyo3::PyErr;
 use pyo3::exceptions::PyValueError;
 
 use stompica_broker::config;
+use stompica_broker::offline::OfflineError;
 use stompica_broker::{DiagError, StartError};
 
 mod python {
     pyo3::import_exception!(stompica.errors, ConfigError);
     pyo3::import_exception!(stompica.errors, StartError);
     pyo3::import_exception!(stompica.errors, BrokerFailed);
+    pyo3::import_exception!(stompica.errors, StoreError);
 }
 
 /// A setting was refused.
@@ -26,6 +28,11 @@ pub(crate) fn start(error: &StartError) -> PyErr {
 /// A shard panicked.
 pub(crate) fn failed(cause: String) -> PyErr {
     python::BrokerFailed::new_err(cause)
+}
+
+/// A store cannot be read or changed.
+pub(crate) fn store(error: &OfflineError) -> PyErr {
+    python::StoreError::new_err(error.to_string())
 }
 
 /// A diagnostics query has no answer.

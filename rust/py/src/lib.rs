@@ -5,6 +5,7 @@
 mod broker;
 mod error;
 mod settings;
+mod store;
 
 use pyo3::prelude::*;
 
@@ -24,6 +25,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<broker::Broker>()?;
     module.add_class::<settings::Setting>()?;
+    module.add_class::<store::StoredMessage>()?;
+    module.add_class::<store::StoreView>()?;
+    module.add_class::<store::StoreEditor>()?;
     module.add_function(wrap_pyfunction!(settings::settings, module)?)?;
     module.add_function(wrap_pyfunction!(settings::check, module)?)?;
     module.add_function(wrap_pyfunction!(settings::parse_file, module)?)?;

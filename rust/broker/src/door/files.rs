@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{FallocateFlags, fallocate};
 
 /// The file by which a process claims a directory.
-const LOCK: &str = "lock";
+pub(super) const LOCK: &str = "lock";
 
 /// The number of this process.
 #[must_use]
@@ -37,6 +37,14 @@ pub enum ClaimError {
     /// It cannot be created, read or written.
     #[error("{0}")]
     Io(#[from] io::Error),
+}
+
+/// What the holder of a lock says of itself.
+pub(super) fn holder_of(lock: &mut File) -> String {
+    let mut holder = String::new();
+    _ = lock.read_to_string(&mut holder);
+    let holder = holder.trim();
+    if holder.is_empty() { "another process".to_owned() } else { holder.to_owned() }
 }
 
 /// A directory that only this broker uses, until it is dropped.
@@ -68,11 +76,11 @@ impl Directory {
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let mut other = String::new();
-                _ = lock.read_to_string(&mut other);
-                let other = other.trim();
-                let unknown = if other.is_empty() { "another process" } else { other };
-                return Err(ClaimError::InUse(unknown.to_owned()));
+                // The lock names its last holder, not those that only read.
+                let is_read = lock.try_lock_shared().is_ok();
+                let reader = "a command that reads it";
+                let holder = if is_read { reader.to_owned() } else { holder_of(&mut lock) };
+                return Err(ClaimError::InUse(holder));
             }
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
@@ -166,6 +174,11 @@ impl Directory {
 pub struct DiskFile(Arc<File>);
 
 impl DiskFile {
+    /// A file that was opened elsewhere.
+    pub(super) fn of(file: File) -> Self {
+        DiskFile(Arc::new(file))
+    }
+
     /// Writes all bytes at a place.
     ///
     /// # Errors

@@ -20,6 +20,7 @@ pub mod sync;
 mod system;
 #[cfg(any(simulated, loom))]
 mod values;
+mod viewed;
 
 use std::collections;
 
@@ -34,6 +35,7 @@ pub use self::outside::{
 use self::simulated as outside;
 #[cfg(not(any(simulated, loom)))]
 use self::system as outside;
+pub use self::viewed::ViewedDirectory;
 
 #[cfg(any(simulated, loom))]
 pub use self::outside::is_planted;

@@ -15,7 +15,7 @@ use crate::ids::{ConsumerKey, PatternKey, QueueKey, RecordId, Subscriber};
 use crate::message::{DEAD_LETTERS, OwnedMessage};
 
 /// The place of the first message; lower places are for messages that precede all others.
-pub(super) const FIRST_SEQ: u64 = 1 << 40;
+pub const FIRST_SEQ: u64 = 1 << 40;
 
 /// A queue.
 #[derive(Debug)]

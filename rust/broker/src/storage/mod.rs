@@ -8,6 +8,7 @@
 
 pub mod control;
 mod log_thread;
+pub mod offline;
 mod page_file;
 mod sharing;
 

@@ -113,6 +113,17 @@ impl Log {
         self.next_record
     }
 
+    /// Begins a segment, so that those which were found can be compacted.
+    ///
+    /// # Errors
+    /// There is no room, or the disk fails.
+    pub fn begin_segment(&mut self) -> io::Result<()> {
+        match self.segments.current().filter(|current| current.number > self.last_recovered) {
+            Some(_) => Ok(()),
+            None => self.segments.begin(GROUP_BYTES as u64, self.next_record, self.next_group),
+        }
+    }
+
     /// Writes what was told as one group; `next_record`: all records given out are smaller. It is safe only after
     /// [`sync`](Log::sync).
     ///
