@@ -6,9 +6,10 @@
 //! ```
 //! Only the poll's order of ready sockets is left to chance, so an input that causes a failure causes it again.
 //! [`scenario`] interprets bytes as frames of several clients and checks the broker's guarantees; [`router_scenario`]
-//! interprets them as changes of one router.
+//! interprets them as changes of one router, [`recovery_scenario`] as the files of a log.
 
 pub mod client;
+pub mod recovery_scenario;
 pub mod router_scenario;
 pub mod scenario;
 

@@ -301,9 +301,14 @@ impl<'a> Iterator for Entries<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let at = self.at;
-        let Found::Entry(entry, length) = Found::at(self.bytes.get(at..)?, self.salt) else { return None };
-        self.at += length;
-        Some((at, entry, length))
+        match Found::at(self.bytes.get(at..)?, self.salt) {
+            Found::Entry(entry @ (Entry::Message(_) | Entry::Forgotten(_)), length) => {
+                self.at += length;
+                Some((at, entry, length))
+            }
+            // Nothing else is written there. Transactions within each other would be read without a limit of their depth.
+            _ => None,
+        }
     }
 }
 

@@ -41,3 +41,5 @@ mod crash_tests;
 mod full_tests;
 #[cfg(test)]
 mod medium_double;
+#[cfg(test)]
+mod sample_tests;

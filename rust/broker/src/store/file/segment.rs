@@ -14,7 +14,7 @@
 //! group, which follows at once, contains the salt, too.
 
 use super::entry::{Entry, Found, GROUP_BYTES, HEAD_BYTES, Salt, SegmentNumber};
-use super::table::Stored;
+use super::table::{SEGMENT_MAX, Stored};
 use crate::door::medium::SharedFile;
 use crate::ids::RecordId;
 
@@ -109,7 +109,7 @@ pub fn name(number: SegmentNumber) -> String {
 #[must_use]
 pub fn number_of(file: &str) -> Option<SegmentNumber> {
     let number = file.strip_suffix(SUFFIX)?.parse().ok()?;
-    (name(number) == file).then_some(number)
+    (name(number) == file && number <= SEGMENT_MAX).then_some(number)
 }
 
 /// The file of a segment, as it is needed to read an entry; clones are the same file.
@@ -260,7 +260,9 @@ mod tests {
     fn the_name_of_a_file_has_the_number_of_the_segment() {
         assert_eq!(name(7), "0000000007.log");
         assert_eq!(number_of("0000000007.log"), Some(7));
-        for other in ["7.log", "lock", "000000000x.log", "0000000007.log.old", "+000000007.log"] {
+        for other in
+            ["7.log", "lock", "000000000x.log", "0000000007.log.old", "+000000007.log", "4294967295.log"]
+        {
             assert_eq!(number_of(other), None, "{other}");
         }
     }
