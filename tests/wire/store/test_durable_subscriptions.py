@@ -6,6 +6,7 @@ import pytest
 
 from tests.support import frames
 from tests.support.clients import Clients
+from tests.support.diagnostics import answer
 from tests.support.durable import EACH_DIALECT, Durable
 from tests.support.parser import Frame
 from tests.support.queues import bodies, fill, numbered, until_receipt
@@ -152,6 +153,28 @@ def test_each_subscription_has_its_own_acknowledgements(stored: Stored, topic: s
     assert {message.header("redelivered") for message in again} == {"true"}
     assert {message.header("delivery-count") for message in again} == {"2"}
     assert bodies(attach_and_take(second.connection(), second, 10)) == NUMBERS
+
+
+def test_what_several_subscriptions_have_is_stored_once_in_a_group(
+    stored: Stored, topic: str, restart: Restart, writers: int
+) -> None:
+    """Each home hands over its own copies, so there are as many payloads as homes, at most."""
+    clients, count, text = CurrentClients(stored), 8, "x" * 50_000
+    durables = [Durable(clients, "rabbitmq", "1.2", topic, f"d{number}") for number in range(count)]
+    for durable in durables:
+        durable.create()
+    before = answer(stored.client(), "store")["written_bytes"]
+    send_stored(stored.client(), topic, text)
+    written = answer(stored.client(), "store")["written_bytes"] - before
+    assert len(text) < written < (writers + 0.1) * len(text)
+    for durable in durables[2:]:
+        assert bodies(attach_and_take(durable.connection(), durable, 1)) == [text]
+    ended = durables[0].connection()
+    ended.send(frames.unsubscribe(durables[0].id, *durables[0].headers, receipt="ended"))
+    ended.expect_receipt("ended")
+    restart(stored)
+    for durable in durables[1:]:
+        assert bodies(attach_and_take(durable.connection(), durable, 1)) == [text]
 
 
 def attach_and_take(wire: Wire, durable: Durable, count: int) -> list[Frame]:

@@ -14,6 +14,8 @@ pub struct Piece {
     pub start: usize,
     /// Where it ends.
     pub end: usize,
+    /// Whether its queue is one of several that may have the message. Pieces of an entry that is shared are the whole entry.
+    pub is_shared: bool,
 }
 
 impl Piece {
@@ -64,7 +66,8 @@ impl Batch {
     pub fn add(&mut self, message: &Message<'_>) -> Piece {
         let start = self.bytes.len();
         encode::append_message(&mut self.bytes, message);
-        Piece { record: message.record, start, end: self.bytes.len() }
+        let is_shared = message.queue != message.destination;
+        Piece { record: message.record, start, end: self.bytes.len(), is_shared }
     }
 
     /// A message is kept.

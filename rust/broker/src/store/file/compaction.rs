@@ -5,7 +5,7 @@
 //!
 //! On a full disk everything that is less than full is replaced, into the reserve.
 
-use std::io;
+use std::{io, iter};
 
 use super::batch::{Batch, Call, Piece};
 use super::damage::resume;
@@ -14,6 +14,7 @@ use super::log::Log;
 use super::segment::{HEADER_BYTES, Segment, SegmentFile};
 use super::table::Place;
 use crate::door::medium::{is_no_room, read_readable};
+use crate::ids::RecordId;
 
 /// How much of a segment is read at a time, unless one entry is larger.
 const STEP_BYTES: u64 = 1 << 20;
@@ -159,15 +160,12 @@ impl Replacing {
     fn take(&self, log: &Log, batch: &mut Batch, offset: u64, entry: &Entry<'_>, bytes: &[u8]) {
         match entry {
             Entry::Message(message) => {
-                let place = Place { segment: self.segment, offset };
-                if log.table.find(message.record).is_none_or(|stored| stored.place != place) {
-                    return;
-                }
-                let start = batch.bytes.len();
-                batch.bytes.extend_from_slice(bytes);
-                self.file.salt.change(&mut batch.bytes[start..]);
-                let piece = Piece { record: message.record, start, end: batch.bytes.len() };
-                batch.calls.push(Call::Move(piece, place));
+                let is_shared = message.queue != message.destination;
+                self.take_messages(log, batch, offset, iter::once(message.record), bytes, is_shared);
+            }
+            Entry::Shared(shared) => {
+                let records = shared.map(|message| message.record);
+                self.take_messages(log, batch, offset, records, bytes, true);
             }
             Entry::Forgotten(forgotten) => {
                 let is_needed = |segment| segment != self.segment && log.segments.find(segment).is_some();
@@ -185,6 +183,28 @@ impl Replacing {
                 }
             }
             Entry::Group(_) => {}
+        }
+    }
+
+    /// Takes the messages of an entry that are needed at its place: its bytes, once.
+    fn take_messages(
+        &self,
+        log: &Log,
+        batch: &mut Batch,
+        offset: u64,
+        records: impl Iterator<Item = RecordId>,
+        bytes: &[u8],
+        is_shared: bool,
+    ) {
+        let place = Place { segment: self.segment, offset };
+        let (start, before) = (batch.bytes.len(), batch.calls.len());
+        let end = start + bytes.len();
+        for record in records.filter(|it| log.table.find(*it).is_some_and(|stored| stored.place == place)) {
+            batch.calls.push(Call::Move(Piece { record, start, end, is_shared }, place));
+        }
+        if batch.calls.len() > before {
+            batch.bytes.extend_from_slice(bytes);
+            self.file.salt.change(&mut batch.bytes[start..]);
         }
     }
 }

@@ -90,6 +90,12 @@ fn message(record: RecordId, body: &[u8]) -> Message<'_> {
     Message { record, place: record, queue: b"/q", destination: b"/q", body, ..Message::default() }
 }
 
+/// A message of a topic, for one of several durable subscriptions.
+fn copy(record: RecordId, body: &[u8]) -> Message<'_> {
+    let queue: &[u8] = if record.is_multiple_of(2) { b"even" } else { b"odd" };
+    Message { queue, destination: b"/t", ..message(record, body) }
+}
+
 /// One process: some turns, until the disk fails or they are over.
 struct Process<'a> {
     random: &'a mut SmallRng,
@@ -113,6 +119,14 @@ impl Process<'_> {
             let live = live(self.model);
             let chosen = live.get(self.random.random_range(0..live.len().max(1))).copied();
             match (self.random.random_range(0..10), chosen) {
+                (3, _) => {
+                    for record in self.next..self.next + self.random.random_range(1..5) {
+                        batch.keep(&copy(record, &body));
+                        kept.push(record);
+                        self.model.fates.insert(record, Fate::default());
+                        self.next = record + 1;
+                    }
+                }
                 (0..4, _) => {
                     batch.keep(&message(self.next, &body));
                     kept.push(self.next);

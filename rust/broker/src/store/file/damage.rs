@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::entry::{Entry, Found, GROUP_BYTES, Group, HEAD_BYTES, Salt, SegmentNumber, TRANSACTION, guess};
+use super::entry::{
+    Entry, Found, GROUP_BYTES, Group, HEAD_BYTES, Salt, SegmentNumber, TRANSACTION, messages_in,
+};
 use crate::ids::RecordId;
 
 /// How far an entry is looked for behind damage of which not even the length is known, and the longest one that is found so.
@@ -43,18 +45,21 @@ impl Damage {
     /// What is known of the damage in these bytes, which begin at an offset of a segment.
     #[must_use]
     pub fn of(segment: SegmentNumber, from: u64, bytes: &[u8], broken: Broken) -> Self {
-        let (mut affected, mut at) = (Vec::new(), 0);
+        let (mut affected, mut at, mut entries) = (Vec::new(), 0, 0);
         // Behind the first damaged entry there may be more of them.
         while let Some(length) = entry_length(bytes, at)
             && affected.len() < NAMED_MAX
         {
-            affected.extend(guess(&bytes[at..]).map(|message| (message.queue.to_vec(), message.record)));
+            let named = messages_in(&bytes[at..]).map(|message| (message.queue.to_vec(), message.record));
+            let before = affected.len();
+            affected.extend(named.take(NAMED_MAX));
+            entries += usize::from(affected.len() > before);
             at += if bytes[at + 8] == TRANSACTION { HEAD_BYTES } else { length };
         }
         let to = from.saturating_add(bytes.len() as u64);
         let messages = match broken {
             Broken::GroupHead => Some(0),
-            Broken::Entry if affected.len() == 1 => Some(1),
+            Broken::Entry if entries == 1 && affected.len() < NAMED_MAX => Some(affected.len() as u64),
             Broken::Entry | Broken::Unknown => None,
         };
         Damage { segment, from, to, copy: None, messages, affected }

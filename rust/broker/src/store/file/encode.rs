@@ -2,7 +2,7 @@
 
 use super::entry::{
     COUNTS, Counts, DELIVERED, EXCEPTIONS, EXPIRES, FORGOTTEN, GROUP, GROUPED, Group, HEAD_BYTES, MESSAGE,
-    Message, PERSISTENT, PLAIN, QUEUE, Salt, SegmentNumber, TRANSACTION, checksum_of,
+    Message, PERSISTENT, PLAIN, QUEUE, SHARED, Salt, SegmentNumber, TRANSACTION, checksum_of,
 };
 use super::varint::{put, put_step, put_text};
 use crate::ids::RecordId;
@@ -39,37 +39,60 @@ pub fn append_group(out: &mut Vec<u8>, group: Group, salt: Salt) {
 
 /// Appends a message, without salt.
 pub fn append_message(out: &mut Vec<u8>, message: &Message<'_>) {
-    append(out, MESSAGE, |out| {
-        put(out, message.record);
-        put(out, message.place);
-        let has_counts = message.counts != Counts::default();
-        let has_queue = message.queue != message.destination;
-        let flags = [
-            (message.persistent, PERSISTENT),
-            (message.plain, PLAIN),
-            (message.grouped, GROUPED),
-            (message.expires_ms != 0, EXPIRES),
-            (message.failures_max != 0, EXCEPTIONS),
-            (has_counts, COUNTS),
-            (has_queue, QUEUE),
-        ];
-        out.push(flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag));
-        if message.expires_ms != 0 {
-            put(out, message.expires_ms);
-        }
-        if message.failures_max != 0 {
-            put(out, message.failures_max.into());
-        }
-        if has_counts {
-            put_counts(out, message.counts);
-        }
-        put(out, message.sender);
-        if has_queue {
+    append(out, MESSAGE, |out| put_message(out, message));
+}
+
+/// Appends a message that stands in several queues, without salt: one payload, and what differs.
+pub fn append_shared<'a>(
+    out: &mut Vec<u8>,
+    first: &Message<'_>,
+    further: impl ExactSizeIterator<Item = Message<'a>>,
+) {
+    append(out, SHARED, |out| {
+        put(out, further.len() as u64);
+        for message in further {
+            put_head(out, &message, true);
             put_text(out, message.queue);
         }
-        [message.destination, message.id, message.headers].into_iter().for_each(|text| put_text(out, text));
-        out.extend_from_slice(message.body);
+        put_message(out, first);
     });
+}
+
+fn put_message(out: &mut Vec<u8>, message: &Message<'_>) {
+    let has_queue = message.queue != message.destination;
+    put_head(out, message, has_queue);
+    put(out, message.sender);
+    if has_queue {
+        put_text(out, message.queue);
+    }
+    [message.destination, message.id, message.headers].into_iter().for_each(|text| put_text(out, text));
+    out.extend_from_slice(message.body);
+}
+
+#[inline]
+fn put_head(out: &mut Vec<u8>, message: &Message<'_>, has_queue: bool) {
+    put(out, message.record);
+    put(out, message.place);
+    let has_counts = message.counts != Counts::default();
+    let flags = [
+        (message.persistent, PERSISTENT),
+        (message.plain, PLAIN),
+        (message.grouped, GROUPED),
+        (message.expires_ms != 0, EXPIRES),
+        (message.failures_max != 0, EXCEPTIONS),
+        (has_counts, COUNTS),
+        (has_queue, QUEUE),
+    ];
+    out.push(flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag));
+    if message.expires_ms != 0 {
+        put(out, message.expires_ms);
+    }
+    if message.failures_max != 0 {
+        put(out, message.failures_max.into());
+    }
+    if has_counts {
+        put_counts(out, message.counts);
+    }
 }
 
 fn put_counts(out: &mut Vec<u8>, counts: Counts) {

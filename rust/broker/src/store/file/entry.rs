@@ -23,6 +23,8 @@
 //! - 4, delivered: any number of times: the step from the record before, the first one from 0; numbers: deliveries,
 //!   failures.
 //! - 5, transaction: entries of the kinds 2 and 3, complete with length and checksum: all of them are valid, or none.
+//! - 6, shared: one message in several queues: number: how many further ones; for each of them: record, place, flags and what
+//!   belongs to them as in kind 2, then a text: the queue; then all fields of kind 2 for the first one.
 //!
 //! A group is what is written at once. It says which groups were synced before it: damage in these is a failure of the disk,
 //! damage in later ones is what a crash leaves.
@@ -48,6 +50,7 @@ pub(super) const MESSAGE: u8 = 2;
 pub(super) const FORGOTTEN: u8 = 3;
 pub(super) const DELIVERED: u8 = 4;
 pub(super) const TRANSACTION: u8 = 5;
+pub(super) const SHARED: u8 = 6;
 
 pub(super) const PERSISTENT: u8 = 1;
 pub(super) const PLAIN: u8 = 2;
@@ -139,6 +142,8 @@ pub enum Entry<'a> {
     Delivered(Delivered<'a>),
     /// Entries that are valid together.
     Transaction(Entries<'a>),
+    /// One message in several queues.
+    Shared(Shared<'a>),
 }
 
 /// What stands at a place of a segment.
@@ -174,13 +179,17 @@ impl<'a> Found<'a> {
     }
 }
 
-/// What a damaged message was, as far as that can still be read: its checksum is wrong, so nothing of it is certain.
-#[must_use]
-pub fn guess(bytes: &[u8]) -> Option<Message<'_>> {
-    let (length, rest) = bytes.split_first_chunk::<4>()?;
-    let content = rest.get(4..)?.get(..u32::from_le_bytes(*length) as usize)?;
-    let (kind, fields) = content.split_first()?;
-    if *kind == MESSAGE { parse_message(Reader::new(fields)) } else { None }
+/// The messages of an entry whose checksum is not looked at: in a damaged one nothing is certain.
+pub fn messages_in(bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
+    let fields = || {
+        let (length, rest) = bytes.split_first_chunk::<4>()?;
+        let content = rest.get(4..)?.get(..u32::from_le_bytes(*length) as usize)?;
+        content.split_first()
+    };
+    let (kind, fields) = fields().unwrap_or((&0, &[]));
+    let one = if *kind == MESSAGE { parse_message(Reader::new(fields)) } else { None };
+    let shared = if *kind == SHARED { Shared::new(fields) } else { None };
+    one.into_iter().chain(shared.into_iter().flatten())
 }
 
 /// The checksum of an entry with this content, the kind included, without salt.
@@ -203,11 +212,13 @@ fn parse(content: &[u8], salt: Salt) -> Option<Entry<'_>> {
         FORGOTTEN => Some(Entry::Forgotten(Forgotten::new(fields))),
         DELIVERED => Some(Entry::Delivered(Delivered { reader: Reader::new(fields), record: 0 })),
         TRANSACTION => Some(Entry::Transaction(Entries { bytes: fields, at: 0, salt })),
+        SHARED => Shared::new(fields).map(Entry::Shared),
         _ => None,
     }
 }
 
-fn parse_message(mut reader: Reader<'_>) -> Option<Message<'_>> {
+/// The fields of a message before its sender, and whether its queue is named.
+fn parse_head<'a>(reader: &mut Reader<'a>) -> Option<(Message<'a>, bool)> {
     let (record, place, flags) = (reader.number()?, reader.number()?, reader.byte()?);
     if flags & !KNOWN_FLAGS != 0 {
         return None;
@@ -215,11 +226,8 @@ fn parse_message(mut reader: Reader<'_>) -> Option<Message<'_>> {
     let has = |flag: u8| flags & flag != 0;
     let expires_ms = if has(EXPIRES) { reader.number()? } else { 0 };
     let failures_max = if has(EXCEPTIONS) { u16::try_from(reader.number()?).ok()? } else { 0 };
-    let counts = if has(COUNTS) { parse_counts(&mut reader)? } else { Counts::default() };
-    let sender = reader.number()?;
-    let queue = if has(QUEUE) { Some(reader.text()?) } else { None };
-    let (destination, id, headers) = (reader.text()?, reader.text()?, reader.text()?);
-    Some(Message {
+    let counts = if has(COUNTS) { parse_counts(reader)? } else { Counts::default() };
+    let head = Message {
         record,
         place,
         persistent: has(PERSISTENT),
@@ -228,18 +236,63 @@ fn parse_message(mut reader: Reader<'_>) -> Option<Message<'_>> {
         expires_ms,
         failures_max,
         counts,
-        sender,
-        queue: queue.unwrap_or(destination),
-        destination,
-        id,
-        headers,
-        body: reader.rest(),
-    })
+        ..Message::default()
+    };
+    Some((head, has(QUEUE)))
+}
+
+fn parse_message(mut reader: Reader<'_>) -> Option<Message<'_>> {
+    let (head, has_queue) = parse_head(&mut reader)?;
+    let sender = reader.number()?;
+    let queue = if has_queue { Some(reader.text()?) } else { None };
+    let (destination, id, headers) = (reader.text()?, reader.text()?, reader.text()?);
+    let (queue, body) = (queue.unwrap_or(destination), reader.rest());
+    Some(Message { sender, queue, destination, id, headers, body, ..head })
 }
 
 fn parse_counts(reader: &mut Reader<'_>) -> Option<Counts> {
     let deliveries = u32::try_from(reader.number()?).ok()?;
     Some(Counts { deliveries, failures: u16::try_from(reader.number()?).ok()? })
+}
+
+/// The messages of an entry `shared`, which differ in what belongs to their queues. Ends early where the entry is malformed.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared<'a> {
+    first: Message<'a>,
+    /// Whether the first message was returned.
+    has_begun: bool,
+    /// The further ones that are left.
+    left: u64,
+    reader: Reader<'a>,
+}
+
+impl<'a> Shared<'a> {
+    fn new(fields: &'a [u8]) -> Option<Self> {
+        let mut reader = Reader::new(fields);
+        let left = reader.number()?;
+        let further = reader;
+        for _ in 0..left {
+            parse_head(&mut reader)?;
+            reader.text()?;
+        }
+        let first = parse_message(reader)?;
+        Some(Shared { first, has_begun: false, left, reader: further })
+    }
+}
+
+impl<'a> Iterator for Shared<'a> {
+    type Item = Message<'a>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            return Some(self.first);
+        }
+        self.left = self.left.checked_sub(1)?;
+        let (head, _) = parse_head(&mut self.reader)?;
+        let queue = self.reader.text()?;
+        let Message { sender, destination, id, headers, body, .. } = self.first;
+        Some(Message { sender, queue, destination, id, headers, body, ..head })
+    }
 }
 
 /// The records of an entry `forgotten`, each with the segment that has its message. Ends early where the entry is malformed.

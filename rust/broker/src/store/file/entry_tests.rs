@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::store::file::encode::{
-    append, append_delivered, append_forgotten, append_group, append_message, complete_transaction,
+    append, append_delivered, append_forgotten, append_group, append_message, append_shared,
+    complete_transaction,
 };
 
 const SALT: Salt = Salt(0x1234_5678_9ABC_DEF0);
@@ -84,7 +85,7 @@ fn zeros_are_the_end_and_other_bytes_are_damage() {
 #[test]
 fn an_unknown_kind_or_flag_is_damage_even_with_a_valid_checksum() {
     let mut out = Vec::new();
-    append(&mut out, 6, |_| ());
+    append(&mut out, 7, |_| ());
     assert!(matches!(Found::at(&out, Salt::NONE), Found::Damaged));
     out.clear();
     append(&mut out, MESSAGE, |out| out.extend_from_slice(&[1, 2, 128, 0, 0, 0, 0]));
@@ -127,6 +128,26 @@ fn no_records_make_no_entry() {
     append_forgotten(&mut out, &mut []);
     append_delivered(&mut out, &mut []);
     assert!(out.is_empty());
+}
+
+#[test]
+fn a_shared_message_has_its_payload_once_and_all_else_for_each_queue() {
+    let first =
+        Message { queue: b"durable\na", persistent: true, sender: 9, body: &[b'b'; 1000], ..message(1) };
+    let counts = Counts { deliveries: 2, failures: 1 };
+    let second = Message { queue: b"durable\nb", record: 2, place: 77, expires_ms: 5, counts, ..first };
+    let third = Message { queue: b"/queue/a", record: 3, failures_max: 4, grouped: true, ..first };
+    let mut out = Vec::new();
+    append_shared(&mut out, &first, [second, third].into_iter());
+    assert!(out.len() < 1100, "{}", out.len());
+    let Entry::Shared(shared) = only(&out) else { panic!("not shared") };
+    assert_eq!(shared.collect::<Vec<_>>(), [first, second, third]);
+    out[4] ^= 1;
+    assert_eq!(messages_in(&out).map(|message| message.record).collect::<Vec<_>>(), [1, 2, 3]);
+    // It announces more than it has.
+    out.clear();
+    append(&mut out, SHARED, |out| out.extend_from_slice(&[255, 255, 255, 255, 15, 1, 2, 0]));
+    assert!(matches!(Found::at(&out, Salt::NONE), Found::Damaged));
 }
 
 #[test]
@@ -202,6 +223,7 @@ proptest! {
             Found::Entry(Entry::Forgotten(all), _) => prop_assert!(all.take(1000).count() <= 1000),
             Found::Entry(Entry::Delivered(all), _) => prop_assert!(all.count() <= fields.len()),
             Found::Entry(Entry::Transaction(all), _) => prop_assert!(all.count() <= fields.len()),
+            Found::Entry(Entry::Shared(all), _) => prop_assert!(all.count() <= fields.len()),
             _ => {}
         }
     }

@@ -3,6 +3,8 @@
 //! A message that is kept and forgotten in one group is not written at all. A message may even be forgotten before its shard
 //! tells that it is kept: then neither is written, and the log remembers the record until the message comes.
 //!
+//! Queues of durable subscriptions have the same messages: in one group the payload of such a message is written once.
+//!
 //! Messages come first in a group and what is forgotten last: a group of which only a part has reached the disk has forgotten
 //! nothing whose message was to be kept elsewhere.
 
@@ -10,7 +12,7 @@ use std::ops::Range;
 
 use super::batch::{Batch, Call, Commit, Piece};
 use super::encode;
-use super::entry::{Counts, GROUP_BYTES, Group, HEAD_BYTES, Salt, SegmentNumber};
+use super::entry::{Counts, GROUP_BYTES, Group, HEAD_BYTES, Message, Salt, SegmentNumber, messages_in};
 use super::segments::Segments;
 use super::table::{Place, Stored, Table, rounded};
 use crate::door::HashMap;
@@ -67,6 +69,7 @@ pub fn bytes_max(batches: &[Batch]) -> u64 {
     let beside_messages = |call: &Call| match call {
         Call::Keep(_) => 0,
         // If it is forgotten meanwhile, that is written in its stead.
+        Call::Move(piece, _) if piece.is_shared => CALL_BYTES,
         Call::Move(piece, _) => CALL_BYTES.saturating_sub((piece.end - piece.start) as u64),
         Call::Commit(commit) => CALL_BYTES * (1 + commit.forgotten.len() as u64),
         Call::Forget(_) | Call::Deliver(..) | Call::StayForgotten(..) => CALL_BYTES,
@@ -224,11 +227,12 @@ impl Building<'_> {
     fn append(&mut self) {
         self.assembly.bytes.resize(GROUP_BYTES, 0);
         for at in 0..self.assembly.kept.len() {
-            let Kept { is_in_commit, is_left_out, .. } = self.assembly.kept[at];
-            if !is_in_commit && !is_left_out {
+            let Kept { is_in_commit, is_left_out, piece, .. } = self.assembly.kept[at];
+            if !is_in_commit && !is_left_out && !piece.is_shared {
                 self.append_message(at);
             }
         }
+        self.append_shared();
         for part in std::mem::take(&mut self.assembly.commits) {
             self.append_commit(part);
         }
@@ -242,6 +246,53 @@ impl Building<'_> {
         self.append_forgotten(&mut forgotten);
         forgotten.clear();
         self.assembly.forgotten = forgotten;
+    }
+
+    /// Appends messages of which several queues may have one: its payload is written once for all of them in the group.
+    fn append_shared(&mut self) {
+        let batches = self.batches;
+        let message_of = |kept: &Kept| {
+            let mut messages = messages_in(batches[kept.batch].bytes_of(kept.piece));
+            messages.find(|message| message.record == kept.piece.record)
+        };
+        // Each message, with the first one that has the same payload.
+        let (mut firsts, mut shared) = (HashMap::default(), Vec::new());
+        for (at, kept) in self.assembly.kept.iter().enumerate() {
+            if kept.piece.is_shared
+                && !kept.is_in_commit
+                && !kept.is_left_out
+                && let Some(message) = message_of(kept)
+            {
+                let Message { sender, destination, id, headers, body, .. } = message;
+                let first = *firsts.entry((id, destination, sender, headers, body)).or_insert(at);
+                shared.push((first, at, message));
+            }
+        }
+        shared.sort_unstable_by_key(|(first, at, _)| (*first, *at));
+        for of_one in shared.chunk_by(|one, next| one.0 == next.0) {
+            let start = self.assembly.bytes.len();
+            let (_, _, first) = &of_one[0];
+            match of_one {
+                [_] => encode::append_message(&mut self.assembly.bytes, first),
+                [_, further @ ..] => {
+                    let further = further.iter().map(|(_, _, message)| *message);
+                    encode::append_shared(&mut self.assembly.bytes, first, further);
+                }
+                [] => {}
+            }
+            self.salt.change(&mut self.assembly.bytes[start..]);
+            let offset = self.start + start as u64;
+            let length = (self.assembly.bytes.len() - start) as u64;
+            for (_, _, message) in of_one {
+                self.table.set(message.record, Place { segment: self.segment, offset }, length);
+                if let Some(segment) = self.segments.find_mut(self.segment) {
+                    match of_one.len() {
+                        1 => segment.add(rounded(length)),
+                        _ => segment.add_shared(offset, rounded(length)),
+                    }
+                }
+            }
+        }
     }
 
     fn append_message(&mut self, at: usize) {

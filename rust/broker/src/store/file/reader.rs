@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::encode::append_message;
 use super::entry::{ENTRY_BYTES_MAX, Entry, Found};
 use super::inbox::Inbox;
 use super::segment::SegmentFile;
@@ -52,13 +53,19 @@ impl Request {
         self.find(&bytes).ok_or_else(damaged)
     }
 
-    /// The entry at the beginning of these bytes without its salt, if it is that of the message and complete.
+    /// The message at the beginning of these bytes as an entry of its own without salt, if that is there and complete.
     fn find(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let salt = self.file.salt;
         match Found::at(bytes, salt) {
             Found::Entry(Entry::Message(message), length) if message.record == self.record => {
                 let mut entry = bytes[..length].to_vec();
                 salt.change(&mut entry);
+                Some(entry)
+            }
+            Found::Entry(Entry::Shared(mut shared), length) => {
+                let message = shared.find(|message| message.record == self.record)?;
+                let mut entry = Vec::with_capacity(length);
+                append_message(&mut entry, &message);
                 Some(entry)
             }
             _ => None,

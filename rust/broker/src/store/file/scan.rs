@@ -154,7 +154,10 @@ impl Scan {
     fn take(&mut self, place: Place, entry: &Entry<'_>, length: usize) {
         match entry {
             Entry::Group(_) => {} // in a transaction, where none is written
-            Entry::Message(message) => self.add(place, message, length as u64),
+            Entry::Message(message) => self.add(place, message, length as u64, false),
+            Entry::Shared(shared) => {
+                shared.for_each(|message| self.add(place, &message, length as u64, true));
+            }
             Entry::Forgotten(forgotten) => {
                 for (segment, record) in *forgotten {
                     self.forget(place.segment, segment, record);
@@ -178,15 +181,17 @@ impl Scan {
         }
     }
 
-    fn add(&mut self, place: Place, message: &Message<'_>, length: u64) {
+    fn add(&mut self, place: Place, message: &Message<'_>, length: u64, is_shared: bool) {
         let record = message.record;
         self.next_record = self.next_record.max(record.saturating_add(1));
         if self.early.remove(&record).is_some() {
             return;
         }
         let before = self.table.set(record, place, length);
-        if let Some(segment) = self.segments.get_mut(&place.segment) {
-            segment.add(rounded(length));
+        match self.segments.get_mut(&place.segment) {
+            Some(segment) if is_shared => segment.add_shared(place.offset, rounded(length)),
+            Some(segment) => segment.add(rounded(length)),
+            None => {}
         }
         if message.counts != Counts::default() {
             let known = self.recovered.counts.entry(record).or_default();

@@ -13,8 +13,11 @@
 //! The header is safe before the file gets its name, so a file of a segment has no header only if it is damaged. The first
 //! group, which follows at once, contains the salt, too.
 
-use super::entry::{Entry, Found, GROUP_BYTES, HEAD_BYTES, Salt, SegmentNumber};
+use std::collections::hash_map::Entry;
+
+use super::entry::{self, Found, GROUP_BYTES, HEAD_BYTES, Salt, SegmentNumber};
 use super::table::{SEGMENT_MAX, Stored};
+use crate::door::HashMap;
 use crate::door::medium::SharedFile;
 use crate::ids::RecordId;
 
@@ -96,7 +99,7 @@ pub fn salt_of(header: Result<Header, BadHeader>, bytes: &[u8]) -> Option<Salt> 
     }
     let group = bytes.get(HEADER_BYTES as usize..)?;
     let salt = Salt(u64::from_le_bytes(*group.get(HEAD_BYTES..GROUP_BYTES)?.first_chunk::<8>()?));
-    matches!(Found::at(group, salt), Found::Entry(Entry::Group(_), _)).then_some(salt)
+    matches!(Found::at(group, salt), Found::Entry(entry::Entry::Group(_), _)).then_some(salt)
 }
 
 /// The name of a segment's file.
@@ -136,6 +139,8 @@ pub struct Segment {
     pub messages: u64,
     /// Their bytes, approximately.
     pub bytes: u64,
+    /// How many messages that are needed share an entry, by its offset. Its bytes are counted once.
+    pub shared: HashMap<u64, u32>,
     /// What is forgotten here: it is needed as long as the segments that have the messages exist.
     pub forgets: Forgets,
     /// Whether a part of it was damaged, so that it has to be replaced.
@@ -201,6 +206,7 @@ impl Segment {
             room,
             messages: 0,
             bytes: 0,
+            shared: HashMap::default(),
             forgets: Forgets::default(),
             is_damaged: false,
             keeps_file: false,
@@ -214,8 +220,28 @@ impl Segment {
         self.bytes += length;
     }
 
+    /// A message in it is needed, whose entry at this offset may have others.
+    pub fn add_shared(&mut self, offset: u64, length: u64) {
+        let sharing = self.shared.entry(offset).or_default();
+        *sharing += 1;
+        match *sharing {
+            1 => self.add(length),
+            _ => self.messages += 1,
+        }
+    }
+
     /// A message in it is no longer needed.
     pub fn release(&mut self, stored: Stored) {
+        if !self.shared.is_empty()
+            && let Entry::Occupied(mut sharing) = self.shared.entry(stored.place.offset)
+        {
+            if *sharing.get() > 1 {
+                *sharing.get_mut() -= 1;
+                self.messages -= 1;
+                return;
+            }
+            sharing.remove();
+        }
         self.messages = self.messages.saturating_sub(1);
         self.bytes = if self.messages == 0 { 0 } else { self.bytes.saturating_sub(stored.length) };
     }
