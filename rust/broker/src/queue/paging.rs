@@ -1,10 +1,11 @@
 //! Queues whose messages are partly in the store: the newest messages of a line are paged out while much memory is
 //! used, and are loaded again before they are delivered.
 //!
-//! A queue keeps a window of messages loaded at its front ([`Window`]), a longer one while consumers wait for them. When it is
-//! dispatched, it requests the missing messages of the window. While the next message is not loaded, the queue waits and others are dispatched; an answer
-//! of the store makes it ready again. If a requested message is dropped before the answer comes, its answer is ignored. If
-//! its queue is removed, but its turn to be dropped comes after the answer, the answer has ended its record.
+//! A queue keeps a window of messages loaded at its front ([`Window`]), a longer one while consumers wait for them.
+//! When it is dispatched, it requests the missing messages of the window. While the next message is not loaded, the
+//! queue waits and others are dispatched; an answer of the store makes it ready again. If a requested message is
+//! dropped before the answer comes, its answer is ignored. If its queue is removed, but its turn to be dropped comes
+//! after the answer, the answer has ended its record.
 //!
 //! Messages in flight stay in memory, too. At 95 % of `memory_limit`, what was requested included, a queue therefore
 //! requests one message at a time, when none of its messages is in flight; and one that has expired. All queues of a home
