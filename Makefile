@@ -127,6 +127,7 @@ coverage:
 soak: setup build coverage
 	$(MAKE) sim SECONDS=1800
 	$(MAKE) loom
+	PROPTEST_CASES=200000 cargo test --release --quiet --package stompica-broker --lib recovery_scenario
 	$(BIN)/python -m pytest tests/soak tests/bench -m soak $(PYTEST)
 
 # All workloads beside the ideal relay, with the default number of writers and with one: about an hour.

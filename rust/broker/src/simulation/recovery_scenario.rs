@@ -359,9 +359,8 @@ mod tests {
 
     use super::*;
 
+    // PROPTEST_CASES=100000 tries more.
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(400))]
-
         #[test]
         fn any_bytes_are_recovered_without_a_panic(
             mode in 0..3u8, bytes in proptest::collection::vec(any::<u8>(), 0..1500)

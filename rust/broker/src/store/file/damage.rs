@@ -113,20 +113,21 @@ pub fn resume(bytes: &[u8], at: usize, group_end: Option<usize>, salt: Salt) -> 
         Some(next) if next < end && is_entry(next) => (next, Broken::Entry),
         Some(next) if Some(next) == group_end => (next, Broken::Entry),
         _ => {
-            let next = next_group(bytes, at + 1, salt).map_or(bytes.len(), |(start, _)| start);
-            (search(bytes, at + 1, next, salt).unwrap_or(next), Broken::Unknown)
+            // The next group is looked for last: that may take a walk to the end, for each of many damaged parts.
+            let group = || next_group(bytes, at + 1, salt).map_or(bytes.len(), |(start, _)| start);
+            (search(bytes, at + 1, salt).unwrap_or_else(group), Broken::Unknown)
         }
     }
 }
 
-/// The next valid entry between two offsets, if it is near and small. It is one of the segment: nobody else knows the salt.
-fn search(bytes: &[u8], from: usize, to: usize, salt: Salt) -> Option<usize> {
+/// The next valid entry from an offset on, if it is near and small. It is one of the segment: nobody else knows the salt.
+fn search(bytes: &[u8], from: usize, salt: Salt) -> Option<usize> {
     let is_small = |at: usize| entry_length(bytes, at).is_some_and(|length| length <= SEARCH_BYTES);
     let is_entry = |at: usize| matches!(Found::at(&bytes[at..], salt), Found::Entry(..));
     // Blocks that were lost are often zeros; no entry begins with a zero unless its length is a multiple of 256.
-    let zeros = bytes.get(from..to)?.iter().take_while(|byte| **byte == 0).count();
+    let zeros = bytes.get(from..)?.iter().take_while(|byte| **byte == 0).count();
     let first = from + zeros.saturating_sub(1);
-    (first..to.min(first + SEARCH_BYTES)).find(|at| is_small(*at) && is_entry(*at))
+    (first..bytes.len().min(first + SEARCH_BYTES)).find(|at| is_small(*at) && is_entry(*at))
 }
 
 /// The next valid beginning of a group at or behind an offset.
