@@ -193,6 +193,22 @@ def test_a_foreign_directory_is_not_touched(store: Run, tmp_path: Path, command:
     assert contents(foreign) == before
 
 
+@pytest.mark.parametrize("command", ["info", "verify", "export", "compact", "import"])
+def test_a_database_of_sqlite_is_refused(store: Run, tmp_path: Path, command: str) -> None:
+    directory, source = tmp_path / "sqlite", tmp_path / "lines"
+    directory.mkdir()
+    (directory / "messages.db").write_bytes(b"SQLite format 3\0")
+    (directory / "lock").touch()
+    source.write_text('{"queue":"/queue/a","body":"1"}\n')
+    before = contents(directory)
+    refused = store(command, directory, *([source] if command == "import" else []))
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        f"stompica: '{directory}' has 'messages.db', a database of SQLite: 'stompica store' works on store=file\n"
+    )
+    assert contents(directory) == before
+
+
 @pytest.mark.parametrize(
     ("line", "fault"),
     [

@@ -17,6 +17,8 @@ from stompica.tabular import table, text
 
 LOCK = "lock"
 """The file by which a broker claims a directory."""
+SQLITE = "messages.db"
+"""The file of a store of another kind, which these commands do not know."""
 
 
 def info(directory: Path, as_json: bool) -> int:
@@ -86,6 +88,7 @@ def export(directory: Path, name: str | None) -> int:
 
 def import_(source: Path, directory: Path, skip_damaged: bool) -> int:
     """Adds what lines of JSON or a store of stompserver have. Everything is read once before anything is changed."""
+    _refuse_sqlite(directory)
     is_directory = source.is_dir()
     if is_directory and not stompserver.is_store(source):
         if list(source.glob("*.log")):
@@ -133,8 +136,15 @@ def _require_store(directory: Path) -> None:
     """StoreError for a directory that no broker has used: probably another one is meant."""
     if not directory.is_dir():
         raise StoreError(f"there is no directory '{directory}'")
+    _refuse_sqlite(directory)
     if not (directory / LOCK).exists() and not list(directory.glob("*.log")):
         raise StoreError(f"'{directory}' has no store")
+
+
+def _refuse_sqlite(directory: Path) -> None:
+    """StoreError for the directory of another kind of store."""
+    if (directory / SQLITE).exists():
+        raise StoreError(f"'{directory}' has '{SQLITE}', a database of SQLite: 'stompica store' works on store=file")
 
 
 def _view(directory: Path) -> _core.StoreView:
