@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.process import BrokerProcess
+from tests.support.stored import STORES
 from tests.support.ws import WebSocket
 
 _names = itertools.count()
@@ -70,6 +71,13 @@ def writers(request: pytest.FixtureRequest) -> int:
     """The number of shards; the whole suite runs with each."""
     number: int = request.param
     return number
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest) -> str:
+    """A store on disk; they promise the same, so a test that takes this runs with each."""
+    name: str = request.param
+    return name
 
 
 @pytest.fixture(scope="session")

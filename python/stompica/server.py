@@ -56,8 +56,9 @@ def greeting(
     yield "info", f"listening on {address} (STOMP over TCP and WebSocket)"
     shown = ("writers", "max_connections", "memory_limit", "outbox_limit", "max_message_size", "slow_consumer")
     yield "info", " ".join(f"{key}={effective[key]}" for key in shown)
-    if any(value.strip().lower() == "dbm" for _, value, _ in given):
-        yield "info", "stompserver's store dbm means store=file: its own files are not read"
+    for theirs, ours in {"dbm": "file", "activerecord": "sqlite"}.items():
+        if any(value.strip().lower() == theirs for _, value, _ in given):
+            yield "info", f"stompserver's store {theirs} means store={ours}: its own messages are not read"
     connections = int(effective["max_connections"])
     if connections > descriptors:
         yield "warn", f"max_connections is {connections}, but 'ulimit -n' allows only {descriptors}: raise that limit"

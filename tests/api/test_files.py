@@ -131,10 +131,6 @@ def test_a_stompserver_yaml_file_is_read(stompica: CommandLine, tmp_path: Path) 
 def test_yaml_that_enables_a_missing_feature_is_refused(stompica: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "s.yml").write_text(":auth: true\n")
     assert refused(stompica("-C", "s.yml")).startswith("setting 'auth' (value 'true', s.yml line 1): not built yet")
-    (tmp_path / "s.yml").write_text(":port: 1\n:queue: activerecord\n")
-    assert refused(stompica("-C", "s.yml")).startswith(
-        "setting 'store' (value 'activerecord', s.yml line 2): not built yet"
-    )
 
 
 def test_a_file_is_read_only_when_named(stompica: CommandLine, tmp_path: Path) -> None:

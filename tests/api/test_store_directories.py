@@ -1,4 +1,4 @@
-"""Directories that `store=file` cannot use: one clear line, exit status 1, and nothing in them is changed."""
+"""Directories that a store on disk cannot use: one clear line, exit status 1, and nothing in them is changed."""
 
 from __future__ import annotations
 
@@ -43,14 +43,20 @@ FOREIGN = {
 EACH_FOREIGN = pytest.mark.parametrize(("content", "said"), FOREIGN.values(), ids=list(FOREIGN))
 
 
-def start(stompica: CommandLine, directory: Path | str, *more: str) -> Result:
+def start(stompica: CommandLine, directory: Path | str, store: str = "file") -> Result:
     """Tries to start a broker on the directory."""
-    return stompica("port=0", "store=file", f"dir={directory}", *more)
+    return stompica("port=0", f"store={store}", f"dir={directory}")
 
 
 def names(directory: Path) -> list[str]:
     """The names of what is in the directory."""
     return sorted(path.name for path in directory.iterdir())
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """The files in the directory but the one by which it is claimed."""
+    files = (path for path in directory.iterdir() if path.is_file() and path.name != "lock")
+    return {path.name: path.read_bytes() for path in files}
 
 
 @pytest.fixture
@@ -64,64 +70,68 @@ def foreign(tmp_path: Path, content: bytes) -> Path:
 
 
 def test_a_second_broker_is_refused_and_the_first_one_unharmed(
-    stompica: CommandLine, start_broker: StartBroker, tmp_path: Path
+    stompica: CommandLine, start_broker: StartBroker, tmp_path: Path, store: str
 ) -> None:
     directory = tmp_path / "store"
-    first = start_broker(store="file", dir=directory)
+    first = start_broker(store=store, dir=directory)
     with Wire(first.port) as wire:
         wire.connect()
         send_stored(wire, "/queue/a", "1")
-        message = refused(start(stompica, directory), status=1)
-        assert message.startswith(f"cannot use dir '{directory}' for store=file: it is in use by process {first.pid} ")
+        message = refused(start(stompica, directory, store), status=1)
+        assert message.startswith(
+            f"cannot use dir '{directory}' for store={store}: it is in use by process {first.pid} "
+        )
         send_stored(wire, "/queue/a", "2")
         assert waiting(wire, "/queue/a") == ["1", "2"]
     first.kill()
-    second = start_broker(store="file", dir=directory)
+    second = start_broker(store=store, dir=directory)
     with Wire(second.port) as wire:
         wire.connect()
         assert waiting(wire, "/queue/a") == ["1", "2"]
 
 
-def test_a_broker_starts_on_the_directory_of_one_that_was_killed(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_a_broker_starts_on_the_directory_of_one_that_was_killed(
+    start_broker: StartBroker, tmp_path: Path, store: str
+) -> None:
     """The claim ends with the process, although its file stays."""
     for _ in range(3):
-        start_broker(store="file", dir=tmp_path / "store").kill()
+        start_broker(store=store, dir=tmp_path / "store").kill()
     assert (tmp_path / "store" / "lock").exists()
 
 
-def test_a_directory_is_created_with_its_parents(start_broker: StartBroker, tmp_path: Path) -> None:
-    start_broker(store="file", dir=tmp_path / "a" / "b" / "c")
+def test_a_directory_is_created_with_its_parents(start_broker: StartBroker, tmp_path: Path, store: str) -> None:
+    start_broker(store=store, dir=tmp_path / "a" / "b" / "c")
     assert (tmp_path / "a" / "b" / "c").is_dir()
 
 
-def test_a_relative_directory_is_in_working_dir(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_a_relative_directory_is_in_working_dir(start_broker: StartBroker, tmp_path: Path, store: str) -> None:
     """docs/configuration.md: `dir` is inside `working_dir`."""
     (tmp_path / "base").mkdir()
-    start_broker(store="file", working_dir=tmp_path / "base", dir="relative", cwd=tmp_path)
+    start_broker(store=store, working_dir=tmp_path / "base", dir="relative", cwd=tmp_path)
     assert (tmp_path / "base" / "relative").is_dir()
 
 
-def test_a_file_instead_of_a_directory_is_refused(stompica: CommandLine, tmp_path: Path) -> None:
+def test_a_file_instead_of_a_directory_is_refused(stompica: CommandLine, tmp_path: Path, store: str) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
     for directory in (file, file / "inside"):
-        message = refused(start(stompica, directory), status=1)
-        assert message.startswith(f"cannot use dir '{directory}' for store=file: ")
+        message = refused(start(stompica, directory, store), status=1)
+        assert message.startswith(f"cannot use dir '{directory}' for store={store}: ")
     assert file.read_text() == "mine" and names(tmp_path) == ["file"]
 
 
-def test_a_directory_that_cannot_be_created_is_refused(stompica: CommandLine) -> None:
+def test_a_directory_that_cannot_be_created_is_refused(stompica: CommandLine, store: str) -> None:
     """Nobody, root included, can create one there."""
-    message = refused(start(stompica, "/proc/stompica"), status=1)
-    assert message.startswith("cannot use dir '/proc/stompica' for store=file: ")
+    message = refused(start(stompica, "/proc/stompica", store), status=1)
+    assert message.startswith(f"cannot use dir '/proc/stompica' for store={store}: ")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_directory_is_refused(stompica: CommandLine, tmp_path: Path) -> None:
+def test_a_read_only_directory_is_refused(stompica: CommandLine, tmp_path: Path, store: str) -> None:
     directory = tmp_path / "read-only"
     directory.mkdir(mode=0o500)
-    message = refused(start(stompica, directory), status=1)
-    assert message.startswith(f"cannot use dir '{directory}' for store=file: ")
+    message = refused(start(stompica, directory, store), status=1)
+    assert message.startswith(f"cannot use dir '{directory}' for store={store}: ")
     assert names(directory) == []
 
 
@@ -148,15 +158,41 @@ def test_nothing_is_added_to_a_directory_with_a_foreign_segment(
     assert names(foreign) == [SEGMENT, "notes"]
 
 
-def test_other_files_in_the_directory_are_left_alone(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_other_files_in_the_directory_are_left_alone(start_broker: StartBroker, tmp_path: Path, store: str) -> None:
     directory = tmp_path / "store"
     directory.mkdir()
     (directory / "1.log").write_text("mine")
     (directory / "notes").write_text("mine")
     for _ in range(2):
-        broker = start_broker(store="file", dir=directory)
+        broker = start_broker(store=store, dir=directory)
         with Wire(broker.port) as wire:
             wire.connect()
             send_stored(wire, "/queue/a", "1")
         broker.kill()
     assert (directory / "1.log").read_text() == (directory / "notes").read_text() == "mine"
+
+
+OTHERS = {"file": ("sqlite", "messages.db"), "sqlite": ("file", SEGMENT)}
+"""For each store the other one, and the file that shows that a directory has the messages of it."""
+
+
+def test_the_directory_of_another_store_is_refused_and_not_changed(
+    stompica: CommandLine, start_broker: StartBroker, tmp_path: Path, store: str
+) -> None:
+    """The messages are there again with the store that has them."""
+    directory = tmp_path / "store"
+    other, file = OTHERS[store]
+    broker = start_broker(store=other, dir=directory)
+    with Wire(broker.port) as wire:
+        wire.connect()
+        send_stored(wire, "/queue/a", "1")
+    broker.kill()
+    before = contents(directory)
+    assert refused(start(stompica, directory, store), status=1) == (
+        f"cannot use dir '{directory}' for store={store}: it has the messages of store={other} ('{file}'): "
+        "start with that, or choose another dir"
+    )
+    assert contents(directory) == before
+    with Wire(start_broker(store=other, dir=directory).port) as wire:
+        wire.connect()
+        assert waiting(wire, "/queue/a") == ["1"]

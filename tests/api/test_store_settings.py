@@ -27,6 +27,9 @@ from tests.support.wire import Wire
         (["-q", "file", "-c", "5"], ("file", "interval:5s")),
         (["-q", "dbm", "-c", "0"], ("file", "always")),
         (["queuetype=dbm"], ("file", "always")),
+        (["store=sqlite"], ("sqlite", "always")),
+        (["-q", "activerecord", "-c", "5"], ("sqlite", "interval:5s")),
+        (["queue=ActiveRecord"], ("sqlite", "always")),
         (["queue=memory"], ("memory", "always")),
     ],
 )
@@ -89,22 +92,27 @@ def test_help_shows_the_settings(stompica: CommandLine) -> None:
     )
 
 
-@pytest.mark.parametrize(("store", "kind"), [("file", "file"), ("dbm", "file"), ("memory", "memory")])
+@pytest.mark.parametrize(
+    ("store", "kind"),
+    [("file", "file"), ("dbm", "file"), ("sqlite", "sqlite"), ("activerecord", "sqlite"), ("memory", "memory")],
+)
 def test_diagnostics_name_the_store(start_broker: StartBroker, tmp_path: Path, store: str, kind: str) -> None:
     with Wire(start_broker(store=store, dir=tmp_path / "store").port) as wire:
         wire.connect()
         assert answer(wire, "store")["kind"] == kind
 
 
-def test_the_log_notes_that_dbm_means_file(start_broker: StartBroker, tmp_path: Path) -> None:
-    """stompserver's `dbm` means `file`, and the log says so."""
-    log = start_broker(store="dbm", dir=tmp_path / "store").log_of_ordered_end()
-    assert any("dbm" in line and "file" in line for line in log.splitlines())
+@pytest.mark.parametrize(("theirs", "ours"), [("dbm", "file"), ("activerecord", "sqlite")])
+def test_the_log_notes_what_a_store_of_stompserver_means(
+    start_broker: StartBroker, tmp_path: Path, theirs: str, ours: str
+) -> None:
+    log = start_broker(store=theirs, dir=tmp_path / "store").log_of_ordered_end()
+    assert f"stompserver's store {theirs} means store={ours}: its own messages are not read" in log
 
 
-def test_the_log_says_what_the_store_has(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_the_log_says_what_the_store_has(start_broker: StartBroker, tmp_path: Path, store: str) -> None:
     def start() -> BrokerProcess:
-        return start_broker(store="file", dir=tmp_path / "store")
+        return start_broker(store=store, dir=tmp_path / "store")
 
     first = start()
     with Wire(first.port) as wire:
@@ -115,8 +123,8 @@ def test_the_log_says_what_the_store_has(start_broker: StartBroker, tmp_path: Pa
     start().wait_for_log(r"INFO +the store in '.*store' has 3 messages in 2 queues \(\d+ ms\)")
 
 
-def test_persistent_messages_are_not_warned_of(start_broker: StartBroker, tmp_path: Path) -> None:
-    broker = start_broker(store="file", dir=tmp_path / "store")
+def test_persistent_messages_are_not_warned_of(start_broker: StartBroker, tmp_path: Path, store: str) -> None:
+    broker = start_broker(store=store, dir=tmp_path / "store")
     with Wire(broker.port) as wire:
         wire.connect()
         send_stored(wire, "/queue/a", "1")
@@ -125,10 +133,10 @@ def test_persistent_messages_are_not_warned_of(start_broker: StartBroker, tmp_pa
 
 
 @pytest.mark.parametrize("change", [(4, 1), (1, 4), (3, 2)])
-def test_the_number_of_writers_may_change(tmp_path: Path, change: tuple[int, int]) -> None:
+def test_the_number_of_writers_may_change(tmp_path: Path, store: str, change: tuple[int, int]) -> None:
     queues = [f"/queue/{number}" for number in range(30)]
     for writers, texts in zip(change, (["1", "2"], ["1", "2", "3"]), strict=True):
-        broker = BrokerProcess(store="file", dir=tmp_path / "store", writers=writers)
+        broker = BrokerProcess(store=store, dir=tmp_path / "store", writers=writers)
         with broker, Wire(broker.port) as wire:
             wire.connect()
             for queue in queues:

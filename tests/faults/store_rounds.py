@@ -28,11 +28,11 @@ SHARE_LEFT = 0.6
 class Rounds:
     """A directory that many brokers use, one after the other, and the model of what it has."""
 
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, directory: Path, seed: int, store: str) -> None:
         self.seed = seed
         self.random = random.Random(seed)
         self.model = Model()
-        self.stored = Stored(directory, fsync="always", max_deliveries=4, redelivery_delay=2, drain="10s")
+        self.stored = Stored(directory, store=store, fsync="always", max_deliveries=4, redelivery_delay=2, drain="10s")
         self.round = 0
 
     def run(self, rounds: int) -> None:

@@ -1,4 +1,4 @@
-"""Brokers with `store=file`, one after the other on the same directory."""
+"""Brokers with a store on disk, one after the other on the same directory."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tests.support.wire import Wire
 
 PERSISTENT: frames.Header = ("persistent", "true")
 """The header by which a message asks to be stored."""
+STORES = ["file", "sqlite"]
+"""The stores on disk, which promise the same."""
 
 
 class Stored:

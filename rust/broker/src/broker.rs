@@ -127,7 +127,7 @@ impl Broker {
         let lifetime = Arc::new(Lifetime { running, changed: Condvar::new(), storage: control });
         let broker = Broker { shared, lifetime, address };
         broker.spawn(config, polls, listener, matches!(storage, Storage::Memory)).map_err(thread_error)?;
-        if let Storage::File(files) = storage {
+        if let Storage::Disk(files) = storage {
             broker.lifetime.lock().has_storage = true;
             let (shared, lifetime) = (Arc::clone(&broker.shared), Arc::clone(&broker.lifetime));
             let body = move || supervise_storage(files, &shared, &lifetime);

@@ -1,1 +1,1 @@
-"""Tests on raw sockets: `store=file`, with one broker after the other on a directory."""
+"""Tests on raw sockets: stores on disk, with one broker after the other on a directory."""

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of `store=file`."""
+"""Fixtures of the tests of stores on disk."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.support.stored import RESTARTS, Restart, Stored
 
 
 @pytest.fixture
-def stored(tmp_path: Path, writers: int) -> Iterator[Stored]:
+def stored(tmp_path: Path, writers: int, store: str) -> Iterator[Stored]:
     """A directory with a broker that has just been started on it."""
-    stored = Stored(tmp_path / "store", writers=writers, redelivery_delay=2)
+    stored = Stored(tmp_path / "store", store=store, writers=writers, redelivery_delay=2)
     stored.start()
     yield stored
     stored.close()

@@ -12,9 +12,9 @@ PUBLISHERS = 4
 COMMITS = 200
 
 
-def test_messages_of_transactions_are_marked_as_delivered_again(tmp_path: Path) -> None:
+def test_messages_of_transactions_are_marked_as_delivered_again(tmp_path: Path, store: str) -> None:
     """All were delivered, all COMMITs have their RECEIPT, and each queue has stored a later message."""
-    stored = Stored(tmp_path / "store", writers=4)
+    stored = Stored(tmp_path / "store", store=store, writers=4)
     try:
         stored.start()
         consumer = stored.client()

@@ -14,22 +14,24 @@ def figures(stored: Stored) -> Any:
     return answer(stored.client(), "store")
 
 
-def test_figures_are_those_of_what_was_receipted(stored: Stored, queue: str) -> None:
+def test_figures_are_those_of_what_was_receipted(stored: Stored, queue: str, store: str) -> None:
     before = figures(stored)
-    assert (before["kind"], before["state"], before["reason"], before["messages"]) == ("file", "ready", "", 0)
+    assert (before["kind"], before["state"], before["reason"], before["messages"]) == (store, "ready", "", 0)
     assert before["written_bytes"] == before["groups"] == before["sync"]["count"] == 0
     send_stored(stored.client(), queue, "1", "2", "3")
     after = figures(stored)
     assert (after["messages"], after["segments"], after["unwritten_bytes"]) == (3, 1, 0)
     assert 1 <= after["groups"] <= 3 and after["syncs"] == after["sync"]["count"] >= 1
-    assert 0 < after["needed_bytes"] < after["written_bytes"] < after["disk_bytes"]
+    assert 0 < after["needed_bytes"] < after["disk_bytes"] and 0 < after["written_bytes"] < after["disk_bytes"]
+    # A log writes more than messages; a database counts what is needed in pages.
+    assert store == "sqlite" or after["needed_bytes"] < after["written_bytes"]
     assert sum(count for _, _, count in after["sync"]["buckets"]) == after["syncs"]
     assert after["damages"] == after["lost_messages"] == after["paged_messages"] == 0
 
 
 def test_an_acknowledged_message_is_no_longer_needed(stored: Stored, queue: str) -> None:
     wire = stored.client()
-    send_stored(wire, queue, "1", "2")
+    send_stored(wire, queue, "1" * 10_000, "2")
     before = figures(stored)
     wire.subscribe(queue, "s", ack="client-individual", prefetch_count=1)
     ack_and_wait(wire, wire.expect_message(subscription="s"))

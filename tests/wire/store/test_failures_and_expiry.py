@@ -18,9 +18,9 @@ from tests.support.wire import Wire
 
 
 @pytest.fixture
-def stored(tmp_path: Path, writers: int) -> Iterator[Stored]:
+def stored(tmp_path: Path, writers: int, store: str) -> Iterator[Stored]:
     """A directory with a broker that gives up after four failures."""
-    stored = Stored(tmp_path / "store", writers=writers, redelivery_delay=2, max_deliveries=4)
+    stored = Stored(tmp_path / "store", store=store, writers=writers, redelivery_delay=2, max_deliveries=4)
     stored.start()
     yield stored
     stored.close()

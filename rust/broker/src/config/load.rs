@@ -80,7 +80,7 @@ pub fn load(given: &[Given]) -> Result<(Config, Vec<Effective>), ConfigError> {
     Ok((config, effective))
 }
 
-/// The longest message, and the messages of the largest transaction, that `store=file` can write as one entry.
+/// The longest message, and the messages of the largest transaction, that a store on disk can write as one entry.
 const STORED_BYTES_MAX: u64 = 512 << 20;
 
 /// With a store on disk, what one frame or one COMMIT stores has a limit.
@@ -90,8 +90,9 @@ fn check_lengths(config: &Config) -> Result<(), ConfigError> {
         ("max_transaction_size", config.max_transaction_size),
     ];
     match lengths.into_iter().find(|(_, bytes)| *bytes as u64 > STORED_BYTES_MAX) {
-        Some((key, bytes)) if config.store == StoreKind::File => Err(ConfigError::new(format!(
-            "setting '{key}' (value {bytes}): must be at most 512MiB with store=file"
+        Some((key, bytes)) if config.store != StoreKind::Memory => Err(ConfigError::new(format!(
+            "setting '{key}' (value {bytes}): must be at most 512MiB with store={}",
+            config.store.name()
         ))),
         _ => Ok(()),
     }

@@ -117,11 +117,6 @@ fn a_setting_that_is_not_implemented_is_refused_by_name() {
         let text = error(key, "1");
         assert!(text.starts_with(&format!("setting '{key}'")) && text.contains("not built yet"), "{text}");
     }
-    assert_eq!(
-        error("store", "sqlite"),
-        "setting 'store' (value 'sqlite', command line): not built yet in this version; \
-         only memory, file or dbm is"
-    );
     assert!(error("record", "/topic/a").contains("not built yet"));
 }
 

@@ -11,6 +11,8 @@ pub enum StoreKind {
     Memory,
     /// A log of segments on disk.
     File,
+    /// A SQLite database on disk.
+    Sqlite,
 }
 
 /// When a group of the log is synced to disk; setting `fsync`, or `checkpoint` in stompserver's form.
@@ -34,6 +36,7 @@ impl StoreKind {
         match self {
             StoreKind::Memory => "memory",
             StoreKind::File => "file",
+            StoreKind::Sqlite => "sqlite",
         }
     }
 }
@@ -43,6 +46,7 @@ impl Field for StoreKind {
         *self = match text.to_ascii_lowercase().as_str() {
             "memory" => StoreKind::Memory,
             "file" | "dbm" => StoreKind::File,
+            "sqlite" | "activerecord" => StoreKind::Sqlite,
             _ => return false,
         };
         true

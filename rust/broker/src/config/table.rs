@@ -194,7 +194,7 @@ static TABLE: &[Setting] = &[
     setting(STORE, "working_dir", Kind::Text, ".", "Directory that relative names are based on.").fixed().fills(|c| &mut c.working_dir),
     setting(STORE, "dir", Kind::Text, ".stompica", "Directory of the store, logs and recordings, inside working_dir.").also(&["storage"]).fixed().fills(|c| &mut c.dir),
     setting(STORE, "store", Kind::Choice(&["memory", "file", "sqlite", "dbm", "activerecord"]), "memory", "Where messages are stored. stompserver's dbm and activerecord mean file and sqlite.")
-        .also(&["queue", "queuetype"]).fixed().only(&["memory", "file", "dbm"]).fills(|c| &mut c.store),
+        .also(&["queue", "queuetype"]).fixed().fills(|c| &mut c.store),
     setting(STORE, "fsync", Kind::Fsync, "always", "When persistent messages are synced to disk: before their RECEIPT, at least once in an interval, or when the system likes. With store=memory there is nothing to sync.").fixed().fills(|c| &mut c.fsync),
     setting(STORE, "store_reserve", size(0, 1 << 50), "0", "Bytes of the disk that the store reserves for acknowledgements, expiry and compaction, so that a full disk can be cleared. They are rounded up to whole segments; two segments are always reserved. With store=memory there is nothing to reserve.").fixed().fills(|c| &mut c.store_reserve),
     setting(STORE, "checkpoint", Kind::Checkpoint, "0", "stompserver's form of fsync: seconds between two syncs; 0: always.").fixed().fills(|c| &mut c.fsync),

@@ -10,22 +10,33 @@ pub mod control;
 mod log_thread;
 pub mod offline;
 mod page_file;
+mod restoring;
 mod sharing;
+#[cfg_attr(any(simulated, loom), path = "no_sqlite.rs")]
+mod sqlite_thread;
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) use self::control::Control;
-pub(crate) use self::log_thread::run;
 use crate::config::{Config, Fsync, StoreKind, show_size};
 use crate::door::{ClaimError, Directory, process_id};
-use crate::store::file::recovery::{OpenError, check};
+use crate::mail::shared::Shared;
+use crate::store::file::{recovery, segment};
 
 /// The lengths of a segment of the log in bytes: a small disk has shorter ones, so that a few of them leave room for messages.
 const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 20;
 /// A segment takes this part of the disk, as a divisor.
 const DISK_SHARE: u64 = 64;
+
+/// Reading the store is reported if it takes longer than this, and again after each further time.
+const PROGRESS: Duration = Duration::from_secs(1);
+
+/// The most messages that the reader of a store takes at a time.
+const READ_AT_ONCE: usize = 1024;
 
 /// The length of a segment in this directory.
 fn segment_bytes(directory: &Directory) -> u64 {
@@ -35,9 +46,10 @@ fn segment_bytes(directory: &Directory) -> u64 {
 
 /// Why a store cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot use dir '{dir}' for store=file: {cause}")]
+#[error("cannot use dir '{dir}' for store={}: {cause}", store.name())]
 pub struct StorageError {
     dir: String,
+    store: StoreKind,
     cause: Cause,
 }
 
@@ -46,7 +58,13 @@ enum Cause {
     #[error(transparent)]
     Claim(#[from] ClaimError),
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Log(#[from] recovery::OpenError),
+    #[error(transparent)]
+    Database(#[from] sqlite_thread::OpenError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("it has the messages of store={other} ('{file}'): start with that, or choose another dir")]
+    Other { other: &'static str, file: String },
     #[error("store_reserve={} is more than half of its disk, which has {disk} bytes", show_size(*reserve))]
     Reserve { reserve: u64, disk: u64 },
 }
@@ -56,13 +74,14 @@ enum Cause {
 pub(crate) enum Storage {
     /// `store=memory`.
     Memory,
-    /// `store=file`.
-    File(Files),
+    /// A store on disk.
+    Disk(Files),
 }
 
-/// A directory that this broker alone uses, for a log.
+/// A directory that this broker alone uses, for a store.
 #[derive(Debug)]
 pub(crate) struct Files {
+    store: StoreKind,
     directory: Directory,
     fsync: Fsync,
     reserve_bytes: u64,
@@ -83,13 +102,14 @@ impl Storage {
             return Ok(Storage::Memory);
         }
         let path = Path::new(&config.working_dir).join(&config.dir);
+        let store = config.store;
         let claim = || -> Result<Directory, Cause> {
             if let Some(directory) = Directory::look_at(&path) {
-                check(&directory)?;
+                check(store, &directory)?;
             }
             let holder = format!("process {} (stompica, port {})", process_id(), address.port());
             let directory = Directory::claim(&path, &holder)?;
-            check(&directory)?;
+            check(store, &directory)?;
             match directory.disk_bytes() {
                 Some(disk) if config.store_reserve > disk / 2 => {
                     Err(Cause::Reserve { reserve: config.store_reserve, disk })
@@ -97,12 +117,41 @@ impl Storage {
                 _ => Ok(directory),
             }
         };
-        let directory = claim().map_err(|cause| StorageError { dir: path.display().to_string(), cause })?;
-        Ok(Storage::File(Files {
+        let directory =
+            claim().map_err(|cause| StorageError { dir: path.display().to_string(), store, cause })?;
+        Ok(Storage::Disk(Files {
+            store,
             directory,
             fsync: config.fsync,
             reserve_bytes: config.store_reserve,
             control: Arc::clone(control),
         }))
+    }
+}
+
+/// Whether the directory may be opened for this store, as far as the beginnings of its files tell. Changes nothing.
+fn check(store: StoreKind, directory: &Directory) -> Result<(), Cause> {
+    let names = directory.list()?;
+    match store {
+        StoreKind::Memory => Ok(()),
+        StoreKind::File => match names.into_iter().find(|name| name == sqlite_thread::FILE) {
+            Some(file) => Err(Cause::Other { other: StoreKind::Sqlite.name(), file }),
+            None => Ok(recovery::check(directory)?),
+        },
+        StoreKind::Sqlite => match names.into_iter().find(|name| segment::number_of(name).is_some()) {
+            Some(file) => Err(Cause::Other { other: StoreKind::File.name(), file }),
+            None => Ok(sqlite_thread::check(directory)?),
+        },
+    }
+}
+
+/// Runs the thread of a store until the last shard has ended and everything is safe.
+///
+/// # Errors
+/// The directory has nothing that can be read as this store, or the disk has failed, in one line.
+pub(crate) fn run(files: Files, shared: &Arc<Shared>) -> Result<(), String> {
+    match files.store {
+        StoreKind::Sqlite => sqlite_thread::run(files, shared),
+        StoreKind::File | StoreKind::Memory => log_thread::run(files, shared),
     }
 }

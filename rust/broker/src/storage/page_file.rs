@@ -9,7 +9,7 @@ use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
 
 use super::Control;
-use super::log_thread::waker;
+use super::restoring::waker;
 use crate::config::Fsync;
 use crate::door::medium::{Medium, MediumFile, SharedFile};
 use crate::door::sync::thread;

@@ -3,31 +3,32 @@
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
-use super::log_thread::Opened;
 use crate::destination::home_of;
 use crate::door::{HashMap, HashState, wall_clock_ms};
+use crate::ids::RecordId;
+use crate::message::OwnedMessage;
 use crate::queue::restored::{Restoring, Share, Stub};
 use crate::store::file::handle::LogHandle;
+use crate::store::file::inbox::Inbox;
 use crate::store::file::recovery::{self, Recovered};
 use crate::store::{DEFINITIONS, RETAINED};
 
-/// Sorts what was recovered by homes. `now_ms` is the broker's clock.
+/// Sorts what was recovered by homes, whose handles meet at these inboxes; `read` reads a message. `now_ms` is the broker's clock.
 ///
 /// Returns the shares, and how many definitions and retained messages could not be read.
 pub(super) fn share(
-    opened: &Opened,
+    inbox: &Arc<Inbox>,
+    page_file: &Arc<Inbox>,
+    read: impl Fn(RecordId) -> Option<OwnedMessage>,
     recovered: Recovered,
     hasher: &HashState,
     now_ms: u64,
 ) -> (Vec<Share>, u64) {
-    let shards = opened.inbox.shards();
+    let shards = inbox.shards();
     let homes = Restoring::new(shards);
     let mut shares: Vec<Share> = (0..shards)
         .map(|shard| Share {
-            store: Box::new(
-                LogHandle::new(shard, Arc::clone(&opened.inbox))
-                    .with_page_file(Arc::clone(&opened.page_file)),
-            ),
+            store: Box::new(LogHandle::new(shard, Arc::clone(inbox)).with_page_file(Arc::clone(page_file))),
             counts: HashMap::default(),
             definitions: Vec::new(),
             retained: Vec::new(),
@@ -47,7 +48,7 @@ pub(super) fn share(
     for (name, waiting) in queues {
         if name == DEFINITIONS || name == RETAINED {
             for found in waiting {
-                match opened.read(found.record) {
+                match read(found.record) {
                     Some(message) if name == DEFINITIONS => {
                         shares[home(message.message().body)].definitions.push(message);
                     }

@@ -23,6 +23,8 @@
 
 pub mod file;
 pub mod handle;
+#[cfg(not(any(simulated, loom)))]
+pub mod sqlite;
 
 use std::fmt::Debug;
 
@@ -167,3 +169,5 @@ impl Store for Memory {
 pub mod double;
 #[cfg(test)]
 pub mod paging_double;
+#[cfg(test)]
+mod promises;

@@ -3,6 +3,7 @@
 use super::encode;
 use super::entry::{Counts, Message, SegmentNumber};
 use super::table::Place;
+use crate::door::HashMap;
 use crate::ids::RecordId;
 
 /// The entry of a message, as a part of the bytes of its batch.
@@ -102,4 +103,18 @@ impl Batch {
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
+}
+
+/// The records that these batches forget.
+#[must_use]
+pub fn forgotten<'a>(batches: impl Iterator<Item = &'a Batch>) -> HashMap<RecordId, ()> {
+    let mut forgotten = HashMap::default();
+    for call in batches.flat_map(|batch| &batch.calls) {
+        match call {
+            Call::Forget(record) => _ = forgotten.insert(*record, ()),
+            Call::Commit(commit) => forgotten.extend(commit.forgotten.iter().map(|record| (*record, ()))),
+            _ => {}
+        }
+    }
+    forgotten
 }

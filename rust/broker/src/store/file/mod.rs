@@ -26,13 +26,13 @@ pub mod inbox;
 pub mod log;
 pub mod reader;
 pub mod recovery;
-mod requests;
+pub mod requests;
 mod scan;
 pub mod segment;
 pub mod segments;
 pub mod table;
 pub mod varint;
-mod waiting;
+pub mod waiting;
 pub mod writer;
 
 #[cfg(test)]

@@ -10,8 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use self::serving::forgotten;
-use super::batch::{Batch, Call};
+use super::batch::{Batch, Call, forgotten};
 use super::compaction::{Replacing, Step};
 use super::entry::SegmentNumber;
 use super::group::CALL_BYTES;
@@ -112,7 +111,7 @@ impl Writer {
     }
 
     /// How long to wait for work; `None`: without a limit.
-    fn patience(&self) -> Option<Duration> {
+    pub(in crate::store) fn patience(&self) -> Option<Duration> {
         let is_compacting = self.replacing.is_some() || self.step.is_some() || self.to_remove.is_some();
         if is_compacting && !self.is_compaction_blocked && !self.log.is_stuck() {
             return Some(Duration::ZERO);

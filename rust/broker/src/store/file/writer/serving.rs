@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::super::batch::{Batch, Call};
 use super::super::inbox::{Inbox, Work};
 use super::super::log::Lookup;
 use super::super::reader::Request;
@@ -93,17 +92,4 @@ impl Writer {
         refused.extend(self.early.take_old());
         refused.into_iter().for_each(|it| inbox.give(it.shard, (it.record, Err(Unreadable))));
     }
-}
-
-/// The records that these batches forget.
-pub(super) fn forgotten<'a>(batches: impl Iterator<Item = &'a Batch>) -> HashMap<RecordId, ()> {
-    let mut forgotten = HashMap::default();
-    for call in batches.flat_map(|batch| &batch.calls) {
-        match call {
-            Call::Forget(record) => _ = forgotten.insert(*record, ()),
-            Call::Commit(commit) => forgotten.extend(commit.forgotten.iter().map(|record| (*record, ()))),
-            _ => {}
-        }
-    }
-    forgotten
 }
