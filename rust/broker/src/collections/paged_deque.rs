@@ -5,6 +5,7 @@
 //! removed from the middle, so that callers need not leave gaps there. A short deque, which is the usual case, is a
 //! `VecDeque`.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::mem::{size_of, take};
 
@@ -196,14 +197,29 @@ impl<T> PagedDeque<T> {
 
     /// The page and the position in it of the item with this key. Items are sorted by `key_of`.
     fn find<K: Ord>(&self, key: &K, key_of: impl Fn(&T) -> K) -> Option<(usize, usize)> {
+        self.find_by(|item| key_of(item).cmp(key))
+    }
+
+    /// The page and the position in it of the item that is sought: `compare` says where another one is, as seen from it.
+    fn find_by(&self, compare: impl Fn(&T) -> Ordering) -> Option<(usize, usize)> {
         match self {
-            PagedDeque::Short(page) => Some((0, page.binary_search_by(|item| key_of(item).cmp(key)).ok()?)),
+            PagedDeque::Short(page) => Some((0, page.binary_search_by(compare).ok()?)),
             PagedDeque::Long(long) => {
-                let ends_before = |page: &VecDeque<T>| page.back().is_some_and(|last| key_of(last) < *key);
+                let ends_before =
+                    |page: &VecDeque<T>| page.back().is_some_and(|last| compare(last) == Ordering::Less);
                 let at = long.pages.partition_point(ends_before);
                 let page = long.pages.get(at)?;
-                Some((at, page.binary_search_by(|item| key_of(item).cmp(key)).ok()?))
+                Some((at, page.binary_search_by(compare).ok()?))
             }
+        }
+    }
+
+    /// The item that is sought: `compare` says where another one is, as seen from it. Items are sorted like this.
+    pub fn get_by_mut(&mut self, compare: impl Fn(&T) -> Ordering) -> Option<&mut T> {
+        let (page, at) = self.find_by(compare)?;
+        match self {
+            PagedDeque::Short(page) => page.get_mut(at),
+            PagedDeque::Long(long) => long.pages.get_mut(page)?.get_mut(at),
         }
     }
 
@@ -225,7 +241,13 @@ impl<T> PagedDeque<T> {
 
     /// Removes and returns the item with this key. Items are sorted by `key_of`.
     pub fn remove_key<K: Ord>(&mut self, key: &K, key_of: impl Fn(&T) -> K) -> Option<T> {
-        let (page, at) = self.find(key, key_of)?;
+        self.remove_by(|item| key_of(item).cmp(key))
+    }
+
+    /// Removes and returns the item that is sought: `compare` says where another one is, as seen from it. Items are sorted like
+    /// this.
+    pub fn remove_by(&mut self, compare: impl Fn(&T) -> Ordering) -> Option<T> {
+        let (page, at) = self.find_by(compare)?;
         match self {
             PagedDeque::Short(page) => page.remove(at),
             PagedDeque::Long(long) => {

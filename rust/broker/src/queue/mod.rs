@@ -55,6 +55,7 @@ pub mod retained;
 pub mod revival;
 mod revocation;
 pub mod stale;
+mod stubs;
 mod sweep;
 pub mod types;
 pub mod unacked;

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem::{size_of, take};
 
 use super::pending::Pending;
+use super::stubs::Stubs;
 use crate::collections::paged_deque::PagedDeque;
 use crate::held;
 use crate::ids::{NO_RECORD, RecordId};
@@ -69,7 +70,7 @@ pub struct Paged {
     /// Requested stubs by place. An expired one may have a higher place than some in `stubs`.
     pub(super) loading: BTreeMap<u64, Stub>,
     pub(super) loading_bytes: usize,
-    pub(super) stubs: PagedDeque<Stub>,
+    pub(super) stubs: Stubs,
     /// Stubs whose messages have expired; they are no longer in the line.
     pub(super) expired: VecDeque<Stub>,
     /// The bytes of stubs in the count of held bytes.
@@ -114,8 +115,8 @@ impl Paged {
     }
 
     pub(super) fn stub_bytes(&self) -> i64 {
-        let stubs = (self.stubs.capacity() + self.expired.capacity()) * size_of::<Stub>();
-        (stubs + self.loading.len() * LOADING_BYTES) as i64
+        let expired = self.expired.capacity() * size_of::<Stub>();
+        (self.stubs.bytes() + expired + self.loading.len() * LOADING_BYTES) as i64
     }
 
     fn push_head(&mut self, message: OwnedMessage) {
@@ -292,7 +293,7 @@ impl Pending {
     /// Removes the stub at a place from the line, because its message has expired.
     pub(super) fn expire_stub(&mut self, seq: u64) {
         if let Some(paged) = self.paged.as_deref_mut()
-            && let Some(stub) = paged.stubs.remove_key(&seq, |stub| stub.seq)
+            && let Some(stub) = paged.stubs.remove(seq)
         {
             paged.expired.push_back(stub);
             paged.count();

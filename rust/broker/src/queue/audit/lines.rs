@@ -22,7 +22,7 @@ impl Pending {
         if let Some(paged) = self.paged.as_deref() {
             paged.audit(audit);
             bytes += paged.all_stubs().map(|stub| stub.bytes as usize).sum::<usize>();
-            let in_line = paged.stubs.iter().chain(paged.loading.values());
+            let in_line = paged.stubs.iter().chain(paged.loading.values().copied());
             // One that was requested after its expiry has left the line.
             let in_line = in_line.filter(|stub| self.expiring.contains(&(stub.expires_ms, stub.seq)));
             expiring.extend(in_line.filter_map(|stub| expires(stub.expires_ms, stub.seq)));
@@ -40,8 +40,8 @@ impl Pending {
 
 impl Paged {
     /// All stubs.
-    fn all_stubs(&self) -> impl Iterator<Item = &crate::queue::paged::Stub> {
-        self.stubs.iter().chain(self.loading.values()).chain(&self.expired)
+    fn all_stubs(&self) -> impl Iterator<Item = crate::queue::paged::Stub> {
+        self.stubs.iter().chain(self.loading.values().copied()).chain(self.expired.iter().copied())
     }
 
     fn audit(&self, audit: &mut Audit) {
