@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub use loom::thread::JoinHandle;
+
 /// The size of a stack, in words.
 const STACK_WORDS: usize = 1 << 17;
 
