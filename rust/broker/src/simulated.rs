@@ -7,7 +7,7 @@ use std::time::Duration;
 pub use crate::door::simulated as outside;
 
 use crate::audit::Before;
-use crate::config::Config;
+use crate::config::{Config, Fsync};
 use crate::connection::listener::Listener;
 use crate::door::{Events, Instant, Interest, Poll, Waker};
 use crate::held::{self, Sums};
@@ -19,6 +19,9 @@ pub use crate::message::OwnedMessage;
 use crate::requester;
 use crate::shard::{LISTENER, Shard, Shared, WAKER};
 use crate::snapshot::{self, Snapshot};
+use crate::storage::Control;
+pub use crate::storage::simulated::{Contents, Found, SteppedLog, inspect};
+pub use crate::store::file::medium_double::{Disk, Fault};
 pub use crate::store::{Memory, Position, Store, TransactionId as StoreTransactionId, Unreadable};
 use crate::usage::Usage;
 pub use stompica_proto::encode::Message as StoreMessage;
@@ -52,6 +55,9 @@ pub struct SteppedBroker {
     events: Events,
     before: Before,
     reclaimed_while_busy: bool,
+    control: Arc<Control>,
+    /// The thread of its log, once that is open.
+    log: Option<SteppedLog>,
 }
 
 impl SteppedBroker {
@@ -61,6 +67,17 @@ impl SteppedBroker {
     /// Never: nothing can fail in a simulated outside before the driver makes it fail.
     #[must_use]
     pub fn start(config: Config, log: Arc<LogQueue>, stores: Vec<Box<dyn Store>>) -> Self {
+        Self::start_with(config, log, stores, true)
+    }
+
+    /// Starts a broker whose shards wait for a log: nobody can log in before [`open_log`](SteppedBroker::open_log).
+    #[must_use]
+    pub fn start_without_log(config: Config, log: Arc<LogQueue>) -> Self {
+        let stores = (0..config.writers).map(|_| Box::new(Memory) as Box<dyn Store>).collect();
+        Self::start_with(config, log, stores, false)
+    }
+
+    fn start_with(config: Config, log: Arc<LogQueue>, stores: Vec<Box<dyn Store>>, is_ready: bool) -> Self {
         _ = requester::take_lost(); // those that an earlier run left open, also in its mailboxes, are of no concern
         _ = requester::take_lost(); // of an earlier broker that was dropped in the middle of its work
         let polls: Vec<Poll> = stores.iter().map(|_| Poll::new().expect("a simulated poll")).collect();
@@ -77,6 +94,9 @@ impl SteppedBroker {
         let new = |(at, (poll, store)): (usize, (Poll, Box<dyn Store>))| {
             let (shared, config, id) = (Arc::clone(&shared), Arc::clone(&config), ShardId(at as u8));
             let mut shard = Shard::new(id, shared, config, poll, listener.take(), &epoch, store);
+            if !is_ready {
+                shard.await_store();
+            }
             shard.begin();
             Thread::new(shard)
         };
@@ -89,7 +109,34 @@ impl SteppedBroker {
             events: Events::with_capacity(EVENTS_MAX),
             before: Before::default(),
             reclaimed_while_busy: false,
+            control: Arc::default(),
+            log: None,
         }
+    }
+
+    /// Opens the log on a disk, and gives each home what the log has for it, as the thread of the log does. `sizes`: the bytes
+    /// of a segment and of the reserve.
+    ///
+    /// # Errors
+    /// It cannot be opened, in one line.
+    pub fn open_log(&mut self, disk: Disk, sizes: (u64, u64), fsync: Fsync) -> Result<(), String> {
+        // What the homes get is created by a thread of its own, which adds nothing to the sum of a shard.
+        let previous = held::swap(Sums::default());
+        let opened = SteppedLog::open(disk, sizes, fsync, &self.control, &self.shared);
+        held::swap(previous);
+        self.log = opened?;
+        Ok(())
+    }
+
+    /// The thread of the log, once it is open.
+    #[must_use]
+    pub fn log_thread(&self) -> Option<&SteppedLog> {
+        self.log.as_ref()
+    }
+
+    /// Likewise.
+    pub fn log_thread_mut(&mut self) -> Option<&mut SteppedLog> {
+        self.log.as_mut()
     }
 
     /// The number of shards.
@@ -137,6 +184,9 @@ impl SteppedBroker {
         thread.sums = held::swap(previous);
         if has_ended {
             let is_last = self.threads.iter().all(|thread| thread.shard.is_none());
+            if is_last {
+                self.control.end();
+            }
             self.shared.discard_mail(at, is_last);
             // Its thread would count them, and ends. Their connections end with it, or with shards that stop as well.
             _ = requester::take_lost();
@@ -213,11 +263,22 @@ impl SteppedBroker {
     }
 }
 
-impl Drop for SteppedBroker {
-    fn drop(&mut self) {
+impl SteppedBroker {
+    /// The process ends here and now: its sockets are closed, and nothing else happens.
+    pub fn kill(&mut self) {
         // What the shards hold is dropped on this thread, but was never added to its sum.
         let previous = held::swap(Sums::default());
+        let shards = self.threads.len();
         self.threads.clear();
+        self.log = None;
+        (0..shards).for_each(|at| self.shared.discard_mail(at, at + 1 == shards));
+        _ = requester::take_lost(); // their clients have lost their connections
         held::swap(previous);
+    }
+}
+
+impl Drop for SteppedBroker {
+    fn drop(&mut self) {
+        self.kill();
     }
 }

@@ -34,6 +34,13 @@ pub(crate) struct Disturbed {
     neighbours: Vec<(usize, usize)>,
 }
 
+impl Disturbed {
+    /// No shard pauses any more.
+    pub(crate) fn forget_pauses(&mut self) {
+        self.paused_until.clear();
+    }
+}
+
 impl World {
     /// Something happens to the broker.
     pub(crate) fn disturb(&mut self, random: &mut SmallRng) {
@@ -90,6 +97,7 @@ impl World {
             return Ok(());
         }
         self.disturbed.is_over = true;
+        self.mend_disk();
         for client in self.clients.iter_mut().filter(|client| client.phase != Phase::Over) {
             client.phase = Phase::Leaving;
             client.leaves = false; // what it sent may not have arrived
@@ -165,7 +173,8 @@ impl World {
         }
         self.await_end(outside::now() + drain + Duration::from_secs(1))?;
         let is_quick = outside::now() < began + drain / 2;
-        if is_quick && self.disk.as_ref().is_some_and(|disk| !disk.is_settled()) {
+        let is_stored = self.disk.as_ref().is_none_or(Disk::is_settled) && self.has_log_ended();
+        if is_quick && !is_stored {
             let text = "the drain has ended before everything was stored".to_owned();
             return Err(Violation { checker: "drain", text });
         }
@@ -184,6 +193,7 @@ impl World {
         self.disturbed.paused_until.clear();
         for _ in 0..1000 {
             if self.has_ended() {
+                self.log_all()?;
                 return self.read_rest();
             }
             self.turn_of_any(random)?;
@@ -196,12 +206,15 @@ impl World {
         self.clients.iter().for_each(|client| client.wire.set_buffer(BUFFER_BYTES));
         while !self.has_ended() {
             self.run_until_idle()?;
-            let next = (0..self.broker.shards()).filter_map(|at| self.broker.sleep(at)).min();
+            let shards = (0..self.broker.shards()).filter_map(|at| self.broker.sleep(at));
+            let next = shards.chain(self.log_sleep()).min();
             outside::advance(next.unwrap_or(Duration::from_millis(10)).max(Duration::from_micros(100)));
             if outside::now() > deadline {
-                return Err(Violation { checker: "liveness", text: "the drain does not end".to_owned() });
+                let text = format!("the drain does not end: {:?}", self.broker.snapshot());
+                return Err(Violation { checker: "liveness", text });
             }
         }
+        self.log_all()?;
         let snapshot = self.broker.snapshot();
         if (snapshot.held_bytes, snapshot.connections, snapshot.fan_out_work) != (0, 0, 0) {
             return Err(Violation { checker: "accounting", text: format!("left at the end: {snapshot:?}") });

@@ -1,12 +1,15 @@
 //! What happens between clients and the broker, as checkers see it.
 
+mod shown;
 mod subscription;
+mod survivor;
 
 use std::time::Duration;
 
 use stompica_broker::simulated::outside::Written;
 
 pub use self::subscription::{AckMode, Durable, Store, Subscription, Terms};
+pub use self::survivor::Survivor;
 use crate::beats::Beat;
 use crate::frames::Version;
 use crate::json::Json;
@@ -274,6 +277,10 @@ pub enum Event {
     Damaged(MessageId),
     /// The store has failed: it writes nothing more.
     StoreFailed,
+    /// The broker has crashed. What was confirmed by this time has to survive.
+    Crashed(Duration),
+    /// What the log has after a crash.
+    Recovered(Vec<Survivor>),
     /// Something about a rogue: a client that breaks rules.
     Rogue(ClientId, Deed),
     /// The broker has written a whole MESSAGE that its client never read; told at the end.

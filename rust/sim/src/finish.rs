@@ -28,6 +28,8 @@ impl World {
     /// Ends all faults, and checks that everything comes to its end.
     pub(crate) fn finish(&mut self) -> Result<(), Violation> {
         self.finishes = true;
+        self.mend_disk();
+        self.restart_failed_log()?;
         if self.options.pressure.outlasts_patience {
             self.outlast_patience()?;
         }

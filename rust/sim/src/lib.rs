@@ -4,6 +4,7 @@
 //! ```text
 //! seed ─► Options ─► World ─► steps: a client acts, bytes arrive, a shard takes a turn, time passes
 //!                      └────► Events ─► checkers ─► Violation, with the step at which it was found
+//! crash ─► the next life of the broker, on what the disk has
 //! ```
 
 mod accounting;
@@ -19,6 +20,8 @@ mod finish_keeping;
 pub mod frames;
 pub mod json;
 mod limits;
+mod lives;
+pub mod log;
 pub mod options;
 pub mod patterns;
 mod rest;

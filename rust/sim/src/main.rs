@@ -70,8 +70,14 @@ fn main() -> ExitCode {
             counted(outcome.others, "run")
         )
     });
+    let crashes = match outcome.crashes {
+        0 => String::new(),
+        crashes => {
+            format!(" {crashes} {} of the broker,", counted(crashes, "crash").replace("crashs", "crashes"))
+        }
+    };
     println!(
-        "{} {} from {first}: {found}; {} events of clients in {seconds:.1} s on {cores} {}, {:.0} a second on each",
+        "{} {} from {first}: {found};{crashes} {} events of clients in {seconds:.1} s on {cores} {}, {:.0} a second on each",
         outcome.seeds,
         counted(outcome.seeds, "seed"),
         outcome.events,
@@ -151,6 +157,7 @@ struct Outcome {
     /// Runs that ended with a finding of a checker that does not count.
     others: u64,
     events: u64,
+    crashes: u64,
     /// That of the lowest seed.
     failure: Option<Box<Failure>>,
 }
@@ -164,7 +171,7 @@ impl Plan {
     fn run(&self, cores: usize) -> Outcome {
         let began = Instant::now();
         let (next, has_failed) = (AtomicU64::new(0), AtomicBool::new(false));
-        let (events, others) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (events, others, crashes) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let failures: Mutex<Vec<Box<Failure>>> = Mutex::default();
         let work = || {
             while !has_failed.load(Ordering::Relaxed) && began.elapsed() < self.limit {
@@ -173,7 +180,10 @@ impl Plan {
                     break;
                 }
                 match World::new(self.options(self.first.wrapping_add(at))).run(|_| true) {
-                    Ok(summary) => _ = events.fetch_add(summary.events, Ordering::Relaxed),
+                    Ok(summary) => {
+                        events.fetch_add(summary.events, Ordering::Relaxed);
+                        crashes.fetch_add(summary.crashes, Ordering::Relaxed);
+                    }
                     Err(failure) if self.only.is_none_or(|only| only == failure.violation.checker) => {
                         has_failed.store(true, Ordering::Relaxed);
                         failures.lock().expect("no thread panics while it pushes").push(failure);
@@ -188,6 +198,7 @@ impl Plan {
             seeds: next.into_inner().min(self.count),
             others: others.into_inner(),
             events: events.into_inner(),
+            crashes: crashes.into_inner(),
             failure: failures.into_iter().min_by_key(|failure| failure.seed),
         }
     }

@@ -154,7 +154,7 @@ mod tests {
             ("EVENTS", "0", "a whole number from 1 to 1000000"),
             ("CORES", "1001", "a whole number from 1 to 1000"),
             ("SHRINK", "x", "a whole number from 0 to"),
-            ("ONLY", "nosuch", "the name of a checker: accounting, acking, beats,"),
+            ("ONLY", "nosuch", "the name of a checker: accounting, acking, atomicity, beats,"),
             ("FAULT", "nosuch", "the name of a planted fault; rust/sim/src/faults.rs lists them"),
             ("FAULTS", "credit-twice,nosuch", "all, or names of planted faults with commas between them;"),
         ] {

@@ -15,6 +15,8 @@ use crate::client::{Client, Phase};
 use crate::disturb::Disturbed;
 use crate::events::{Event, Violation};
 use crate::limits::Limits;
+use crate::lives::Lives;
+use crate::log::LogWorld;
 use crate::options::Options;
 use crate::rogue::{Bystanders, Crowd};
 use crate::store::Disk;
@@ -47,6 +49,8 @@ pub struct Summary {
     pub steps: u64,
     /// Events of clients: requests, deliveries, confirmations, ends.
     pub events: u64,
+    /// Crashes of the broker.
+    pub crashes: u64,
     /// A hash of all events, the same in each run of a seed.
     pub trace_hash: u64,
 }
@@ -55,19 +59,24 @@ pub struct Summary {
 pub struct World {
     pub(crate) options: Options,
     pub(crate) broker: SteppedBroker,
-    /// `None`: messages are in memory only.
+    /// The double of a store; `None`: messages are in memory only, or in the real log.
     pub(crate) disk: Option<Disk>,
+    /// The real log, in place of the double.
+    pub(crate) log: Option<LogWorld>,
     pub(crate) disturbed: Disturbed,
     pub(crate) clients: Vec<Client>,
     pub(crate) crowd: Crowd,
     pub(crate) bystanders: Bystanders,
-    checkers: Vec<Box<dyn Checker>>,
-    limits: Limits,
+    pub(crate) checkers: Vec<Box<dyn Checker>>,
+    /// Checkers of what survives a crash.
+    survival: Vec<Box<dyn Checker>>,
+    pub(crate) lives: Lives,
+    pub(crate) limits: Limits,
     pub(crate) numbers: Numbers,
     trace: VecDeque<String>,
     pub(crate) summary: Summary,
     /// The events when time last passed while the broker was idle, and how often it has passed since they changed.
-    idle: (u64, u32),
+    pub(crate) idle: (u64, u32),
     pub(crate) step: u64,
     pub(crate) finishes: bool,
     /// Queues that were consumed at the end.
@@ -81,19 +90,22 @@ impl World {
         outside::begin(options.seed);
         outside::set_turn_divisor(options.pressure.turn_divisor);
         outside::plant(options.fault.clone());
-        let disk = options.store.is_on.then(|| Disk::new(options.store, options.config.writers));
+        let disk = options.store.is_double().then(|| Disk::new(options.store, options.config.writers));
         let store = |shard| match &disk {
             Some(disk) => disk.handle(shard),
             None => Box::new(Memory) as Box<dyn Store>,
         };
         let stores = (0..options.config.writers).map(store).collect();
-        let mut broker =
-            SteppedBroker::start(options.config.clone(), LogQueue::new(1000, Level::Warn), stores);
-        if options.store.pages {
-            broker.set_window(options.store.window.0, options.store.window.1);
-        }
-        World {
+        let (config, records) = (options.config.clone(), LogQueue::new(1000, Level::Warn));
+        let broker = match options.store.log {
+            Some(_) => SteppedBroker::start_without_log(config, records),
+            None => SteppedBroker::start(config, records, stores),
+        };
+        let mut world = World {
+            log: options.store.log.map(LogWorld::new),
             checkers: checkers::all(&options),
+            survival: checkers::across_crashes(&options),
+            lives: Lives::default(),
             limits: Limits::default(),
             options,
             broker,
@@ -109,7 +121,9 @@ impl World {
             step: 0,
             finishes: false,
             drained: BTreeSet::new(),
-        }
+        };
+        world.set_window();
+        world
     }
 
     /// Runs all steps of a seed; `is_kept` says which steps are taken.
@@ -135,6 +149,7 @@ impl World {
     }
 
     fn run_all(&mut self, is_kept: &impl Fn(u64) -> bool) -> Result<(), Violation> {
+        self.begin()?;
         while self.step < self.options.steps && !self.disturbed.is_over {
             self.step += 1;
             if is_kept(self.step) {
@@ -148,6 +163,7 @@ impl World {
 
     fn take_step(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
         self.may_end(random)?;
+        self.may_crash(random)?;
         if self.disturbed.is_over {
             return Ok(());
         }
@@ -307,7 +323,7 @@ impl World {
     /// Lets time pass until a deadline of the broker, or less.
     fn pass(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
         let shards = (0..self.broker.shards()).filter(|at| self.may_turn(*at));
-        let next = shards.filter_map(|at| self.broker.sleep(at)).min();
+        let next = shards.filter_map(|at| self.broker.sleep(at)).chain(self.log_sleep()).min();
         let pause = self.options.pause_max.mul_f64(random.random::<f64>());
         let time = next.map_or(pause, |next| next.min(pause));
         if time > Duration::ZERO {
@@ -322,7 +338,7 @@ impl World {
     pub(crate) fn pass_idly(&mut self, limit: Duration) -> Duration {
         let skips = self.is_idle_for_long();
         let wake = |at| if skips { self.broker.deadline(at) } else { self.broker.sleep(at) };
-        let next = (0..self.broker.shards()).filter_map(wake).min();
+        let next = (0..self.broker.shards()).filter_map(wake).chain(self.log_sleep()).min();
         let time = next.unwrap_or(limit).max(Duration::from_millis(1)).min(limit);
         self.advance(time);
         time
@@ -361,26 +377,15 @@ impl World {
     pub(crate) fn tell(&mut self, events: Vec<Event>) -> Result<(), Violation> {
         for event in events {
             self.summary.events += u64::from(!matches!(event, Event::Written(_)));
-            self.note(|| shortened(&event));
+            self.note(|| event.shown());
+            for checker in &mut self.survival {
+                checker.see(&event, outside::now())?;
+            }
+            let Some(event) = self.lives.of_this_life(event) else { continue };
             for checker in &mut self.checkers {
                 checker.see(&event, outside::now())?;
             }
         }
         Ok(())
-    }
-}
-
-/// An event without its body.
-fn shortened(event: &Event) -> String {
-    match event {
-        Event::Delivered(client, delivery) => {
-            let delivery = crate::events::Delivery { body: Vec::new(), ..delivery.clone() };
-            format!("{client} received {delivery:?}")
-        }
-        Event::Work(client, delivery) => {
-            let delivery = crate::events::Delivery { body: Vec::new(), ..(**delivery).clone() };
-            format!("{client} got work {delivery:?}")
-        }
-        other => format!("{other:?}"),
     }
 }

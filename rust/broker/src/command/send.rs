@@ -177,6 +177,10 @@ impl Owners<'_> {
         let answer_to = self.connections.ask(self.turn, key, receipt, to.home.bit());
         let requester = answer_to.requester();
         self.await_stores(answer_to);
+        if receipt.is_none() && to.home == self.turn.id && self.queues.home.store.is_durable() {
+            // Its change is stored behind this frame: a later DISCONNECT has to wait for that.
+            self.connections.may_be_refused_by(key, to.home.bit());
+        }
         let flow =
             going.map_or(Flow::Done, |fan_out| self.delivery().await_fan_out_too(key, fan_out, answer_to));
         let set = options.sets_value(self.turn.now_ms);

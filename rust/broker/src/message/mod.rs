@@ -129,6 +129,11 @@ impl OwnedMessage {
         owned
     }
 
+    /// Counts its bytes on this thread. Another one has created it, and counts nothing any more.
+    pub fn count_here(&self) {
+        held::add(self.cost());
+    }
+
     /// Copies a message and applies the options of its SEND; the message itself has the time of its expiry.
     #[must_use]
     pub fn with_options(message: &Message<'_>, options: &SendOptions) -> Self {

@@ -73,3 +73,19 @@ fn a_durable_subscription_that_was_defined_anew_is_restored_once() {
         assert_eq!(facts, (1, 1, vec![Call::Forget(5)]), "one queue, one binding");
     });
 }
+
+/// The bytes that a shard holds were too few by what the thread of the store had created.
+#[test]
+fn what_the_thread_of_the_store_has_created_is_counted_where_it_goes() {
+    let created = std::thread::spawn(|| {
+        let value = crate::queue::stale::tests::message(b"/t/a", b"x", 0);
+        (definition(b"durable\n\nd", b"/topic/a", false), value)
+    });
+    let (defined, value) = created.join().expect("no panic");
+    let before = crate::held::bytes();
+    restored(vec![defined], vec![value], |owners, _| {
+        assert!(crate::held::bytes() > before, "the value is held");
+        assert_eq!(owners.queues.retained.count(), 1);
+    });
+    assert_eq!(crate::held::bytes(), before, "everything is gone");
+}

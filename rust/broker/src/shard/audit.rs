@@ -70,7 +70,8 @@ impl Shard {
                 Pause::Arriving => true, // it is polled
                 Pause::Answers => !conn.output.outbox.is_empty() || !conn.answers.is_empty(),
                 Pause::Mail => !self.peers.inbound.is_empty(),
-                Pause::Store => self.queues.home.store.is_far_behind(),
+                // The store wakes the shard when it has caught up.
+                Pause::Store => self.queues.home.store.is_far_behind() || self.was_woken(),
                 Pause::Deferred => conn.has_deferred() || self.is_fed_soon(conn),
             };
             audit.require(has_reason, || format!("{key:?} waits for {pause:?}, and nothing ends that wait"));

@@ -47,6 +47,16 @@ impl Shard {
         self.poll.has_events()
     }
 
+    /// Whether another thread has woken the shard, as far as that can be told.
+    #[cfg(any(test, simulated))]
+    pub fn was_woken(&self) -> bool {
+        #[cfg(simulated)]
+        let was_woken = self.has_events();
+        #[cfg(not(simulated))]
+        let was_woken = false;
+        was_woken
+    }
+
     /// How long the shard would wait for the next event at most; `None`: without a limit.
     #[cfg(any(test, simulated))]
     pub fn sleep(&self) -> Option<Duration> {

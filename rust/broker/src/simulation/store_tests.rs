@@ -45,7 +45,11 @@ impl Case {
     fn new(what: &str, home: usize, config: Config, setup: impl Fn(&str) -> String, last: &str) -> Self {
         let (mut broker, journal, mut client) = world(config);
         let is_durable = last.contains("durable") || setup("").contains("durable");
-        let prefix = if is_durable { "durable\n\nd" } else { "/queue/q" };
+        let prefix = match is_durable {
+            true => "durable\n\nd",
+            false if last.contains("retain") => "/topic/q",
+            false => "/queue/q",
+        };
         let name = names_at_home(&broker, prefix, home).next().expect("one of two");
         let name = name.trim_start_matches("durable\n\n").to_owned();
         for frame in setup(&name).split_inclusive('\0') {
@@ -105,6 +109,8 @@ fn cases() -> Vec<Case> {
         format!("{begin}UNSUBSCRIBE\nid:0\n\n\0{sent}")
     };
     let none = |_: &str| String::new();
+    let set = "SEND\ndestination:NAME\nretain:set\n";
+    let has_value = |name: &str| set.replace("NAME", name) + "\nx\0";
     let rejecting = || Config { max_deliveries: 1, ..Config::default() };
     let plain = Config::default;
     let topic = "SEND\ndestination:/topic/a\npersistent:true\n";
@@ -113,6 +119,8 @@ fn cases() -> Vec<Case> {
         cases.extend([
             Case::new("SEND to a queue", home, plain(), none, "SEND\ndestination:NAME\npersistent:true\n"),
             Case::new("SEND to a durable subscription", home, plain(), durable, topic),
+            Case::new("SEND with retain:set", home, plain(), none, set),
+            Case::new("SEND with retain:remove", home, plain(), has_value, &set.replace("set", "remove")),
             Case::new("ACK", home, plain(), consume, "ACK\nid:ACKED\n"),
             Case::new("NACK", home, rejecting(), consume, "NACK\nid:ACKED\n"),
             Case::new("COMMIT", home, plain(), transaction, "COMMIT\ntransaction:t\n"),

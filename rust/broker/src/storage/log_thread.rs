@@ -1,8 +1,8 @@
 //! The thread of `store=file`: reads the log, restores the homes, and writes until the last shard has ended.
 
-use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{io, iter};
 
 use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
@@ -16,13 +16,14 @@ use crate::log::{Level, LogQueue};
 use crate::mail::shared::Shared;
 use crate::message::OwnedMessage;
 use crate::store::file::handle::message_of;
+use crate::store::file::inbox::Inbox;
 use crate::store::file::log::{Log, Lookup};
 use crate::store::file::reader::{Request, answer_all};
 use crate::store::file::recovery::{OpenError, Recovered};
 use crate::store::file::writer::Writer;
 
 /// Reads a message; `None`: it is damaged.
-fn read(log: &Log, record: RecordId) -> Option<OwnedMessage> {
+pub(super) fn read(log: &Log, record: RecordId) -> Option<OwnedMessage> {
     let Lookup::At(file, stored) = log.find(record) else { return None };
     let bytes = Request { shard: 0, record, file, stored }.read().ok()?;
     message_of(&bytes, RecordId::MAX)
@@ -75,16 +76,20 @@ pub(super) fn run(files: Files, shared: &Arc<Shared>) -> Result<(), String> {
     // The reader has ended only if this thread ends, too.
     let ended = writer.run(&inbox, &mut |request| _ = requests.send(request));
     if let Err(error) = ended {
-        let text =
-            format!("the store in '{dir}' has failed, and takes nothing more until a restart: {error}");
-        shared.log.push(Level::Error, text.clone(), Vec::new());
-        inbox.fail(ProtocolError::new(Code::StoreIo, text));
+        tell_failure(&error, &dir, &inbox, &shared.log);
         writer.serve_reads(&inbox, &mut |request| _ = requests.send(request));
     }
     drop(requests);
     _ = reader.join();
     page_file.join();
     Ok(())
+}
+
+/// Tells everybody that the disk has failed.
+pub(super) fn tell_failure(error: &io::Error, dir: &str, inbox: &Inbox, log: &LogQueue) {
+    let text = format!("the store in '{dir}' has failed, and takes nothing more until a restart: {error}");
+    log.push(Level::Error, text.clone(), Vec::new());
+    inbox.fail(ProtocolError::new(Code::StoreIo, text));
 }
 
 /// Logs what is not there any more.

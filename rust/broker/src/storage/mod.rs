@@ -12,6 +12,8 @@ pub mod offline;
 mod page_file;
 mod restoring;
 mod sharing;
+#[cfg(simulated)]
+pub(crate) mod simulated;
 #[cfg_attr(any(simulated, loom), path = "no_sqlite.rs")]
 mod sqlite_thread;
 

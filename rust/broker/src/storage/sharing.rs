@@ -4,7 +4,7 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use crate::destination::home_of;
-use crate::door::{HashMap, HashState, wall_clock_ms};
+use crate::door::{HashMap, HashState, planted, wall_clock_ms};
 use crate::ids::RecordId;
 use crate::message::OwnedMessage;
 use crate::queue::restored::{Restoring, Share, Stub};
@@ -49,6 +49,7 @@ pub(super) fn share(
         if name == DEFINITIONS || name == RETAINED {
             for found in waiting {
                 match read(found.record) {
+                    Some(_) if name == DEFINITIONS && planted!("definition-not-restored") => {}
                     Some(message) if name == DEFINITIONS => {
                         shares[home(message.message().body)].definitions.push(message);
                     }
@@ -63,7 +64,9 @@ pub(super) fn share(
         }
         let share = &mut shares[home(&name)];
         for found in &waiting {
-            if let Some(known) = counts.get(&found.record) {
+            if let Some(known) = counts.get(&found.record)
+                && !planted!("counts-not-restored")
+            {
                 share.counts.insert(found.record, *known);
             }
         }

@@ -60,7 +60,7 @@ impl Durability {
     #[must_use]
     pub fn new(options: &Options) -> Self {
         Durability {
-            is_durable: options.store.is_durable,
+            is_durable: options.store.is_durable && options.store.log.is_none(),
             may_refuse: options.may_refuse_dead_letters(),
             taken_back_after: Some(options.config.ack_timeout_ms)
                 .filter(|ms| *ms > 0)

@@ -17,7 +17,7 @@ fn message(id: MessageId, transaction: Option<u64>) -> Message {
 /// The first violation, if there is one.
 fn found(events: impl IntoIterator<Item = Event>) -> Option<String> {
     let mut options = Options::new(1, 1);
-    options.store.is_durable = true;
+    (options.store.is_durable, options.store.log) = (true, None);
     (options.config.max_queue_length, options.config.max_queue_bytes) = (u64::MAX, u64::MAX);
     let mut checker = Durability::new(&options);
     events.into_iter().find_map(|event| checker.see(&event, Duration::ZERO).err()).map(|found| found.text)

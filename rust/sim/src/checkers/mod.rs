@@ -27,6 +27,7 @@ mod retained;
 mod rogues;
 pub mod slowness;
 mod starvation;
+mod survival;
 #[cfg(test)]
 pub(crate) mod tests;
 #[cfg(test)]
@@ -55,6 +56,7 @@ pub trait Checker {
 pub const NAMES: &[&str] = &[
     "accounting",
     "acking",
+    "atomicity",
     "beats",
     "bounds",
     "bystanders",
@@ -77,12 +79,18 @@ pub const NAMES: &[&str] = &[
     "panic",
     "private",
     "protocol",
+    "recount",
+    "recovery",
     "redelivery",
+    "resumption",
     "retained",
     "rogues",
+    "sequence",
     "starvation",
     "store",
+    "survival",
     "transactions",
+    "values",
     "watching",
     "workers",
 ];
@@ -115,6 +123,22 @@ pub fn all(options: &Options) -> Vec<Box<dyn Checker>> {
         Box::new(retained::Retained::new(options)),
         Box::new(beats::Beats::new(options)),
         Box::new(rogues::Rogues::new(options)),
+    ]
+}
+
+/// The checkers of what survives crashes. They see the events of all lives of the broker.
+#[must_use]
+pub fn across_crashes(options: &Options) -> Vec<Box<dyn Checker>> {
+    if options.store.log.is_none() {
+        return Vec::new();
+    }
+    vec![
+        Box::new(survival::Survival::new(options)),
+        Box::new(survival::atomicity::Atomicity::new(options)),
+        Box::new(survival::sequence::Sequence::default()),
+        Box::new(survival::recount::Recount::default()),
+        Box::new(survival::resumption::Resumption::new(options)),
+        Box::new(survival::values::Values::default()),
     ]
 }
 

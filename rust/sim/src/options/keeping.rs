@@ -35,6 +35,15 @@ pub struct DurableName {
     pub destination: String,
 }
 
+impl DurableName {
+    /// Its name as the store knows it.
+    #[must_use]
+    pub fn stored(&self) -> String {
+        let scope = self.scope.map_or(String::new(), |scope| scope.to_string());
+        format!("durable\n{scope}\n{}", self.name)
+    }
+}
+
 /// The options of this part. All is empty and 0 in a run that leaves it out.
 #[derive(Clone, Debug, Default)]
 pub struct Keeping {

@@ -10,6 +10,7 @@ mod holders;
 mod keeping;
 mod late;
 mod limits;
+pub mod log;
 mod policies;
 mod pressure;
 mod private;
@@ -272,6 +273,7 @@ impl Options {
         beats::draw_more(self);
         transactions::draw(self);
         Private::allow_few(self);
+        log::adjust(self);
         self.pause_max = self.pause_max.min(self.store.pause_max());
         self.weights.nack = self.weights.nack.max(self.acking.nack);
         late::draw_by_message(self);

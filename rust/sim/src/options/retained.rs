@@ -59,7 +59,10 @@ pub(super) fn draw(options: &mut Options) {
     (options.tree, options.private, options.watching) =
         (Tree::default(), Private::default(), Watching::default());
     (options.keeping, options.disturbances) = (Keeping::default(), Disturbances::default());
-    (options.store, options.timing.dead_letters) = (StoreOptions::default(), 0);
+    options.timing.dead_letters = 0;
+    if options.store.log.is_none() {
+        options.store = StoreOptions::default();
+    }
     options.acking.percent = one_of(random, &[0, 30, 100]);
     let weights = &mut options.weights;
     if random.random_ratio(1, 2) {

@@ -6,6 +6,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use stompica_broker::config::Config;
 
+use super::log::LogOptions;
 use super::one_of;
 
 /// What the store can do, and which of its faults occur.
@@ -29,6 +30,8 @@ pub struct StoreOptions {
     pub unreadable: u32,
     /// It fails for good with a chance of one in this number of its steps; 0: never.
     pub failure_steps: u32,
+    /// It is the real log on a simulated disk; else a double of it.
+    pub log: Option<LogOptions>,
 }
 
 impl StoreOptions {
@@ -47,11 +50,34 @@ impl StoreOptions {
             burst_max: one_of(random, &[1, 3, 1000]),
             unreadable: one_of(random, &[0, 0, 0, 10]),
             failure_steps: one_of(random, &[0, 0, 0, 10, 100]),
+            log: LogOptions::draw(seed, config),
         };
+        let store = if store.log.is_some() { store.of_log() } else { store };
         if store.pages {
             config.memory_limit = one_of(random, &[64 << 10, 128 << 10, 512 << 10]);
         }
-        StoreOptions { pace: if is_on { store.pace } else { 0 }, ..store }
+        StoreOptions { pace: if store.is_on { store.pace } else { 0 }, ..store }
+    }
+
+    /// The same with the real log, whose faults are those of its disk.
+    fn of_log(self) -> Self {
+        let opens_late = self.pace > 0;
+        let log = self.log.map(|log| LogOptions { opens_late: log.opens_late && opens_late, ..log });
+        StoreOptions {
+            is_on: true,
+            is_durable: true,
+            is_fast: false,
+            unreadable: 0,
+            failure_steps: 0,
+            log,
+            ..self
+        }
+    }
+
+    /// Whether it is a double that tells what it has written.
+    #[must_use]
+    pub fn is_double(&self) -> bool {
+        self.is_on && self.log.is_none()
     }
 
     /// The longest pause beside it. It may write little before faults end, and a connection whose answers wait for a minute

@@ -233,6 +233,9 @@ impl State {
 impl World {
     /// The store writes or answers something.
     pub(crate) fn write_some(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
+        if self.log.is_some() {
+            return self.log_step(random);
+        }
         let woken = self.disk.as_ref().map_or_else(Vec::new, |disk| disk.act(random));
         self.wake(woken).map(|_| ())
     }
@@ -241,6 +244,9 @@ impl World {
     pub(crate) fn write_all(&mut self, random: &mut SmallRng) -> Result<bool, Violation> {
         if outside::now() < self.disturbed.store_waits_until {
             return Ok(false);
+        }
+        if self.log.is_some() {
+            return self.log_all();
         }
         let woken = self.disk.as_ref().map_or_else(Vec::new, |disk| disk.act_on_all(random));
         self.wake(woken)

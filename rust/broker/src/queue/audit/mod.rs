@@ -23,6 +23,7 @@ impl Queues {
         self.audit_reservations(audit);
         self.audit_replays(audit);
         self.home.store.audit(audit);
+        self.restoration.iter().for_each(|restoration| restoration.audit(audit));
         for revival in &self.revivals {
             audit.text(&revival.name);
             audit.answer(revival.requester.to());

@@ -14,6 +14,7 @@ use super::log::Log;
 use super::segment::{HEADER_BYTES, Segment, SegmentFile};
 use super::table::Place;
 use crate::door::medium::{is_no_room, read_readable};
+use crate::door::planted;
 use crate::ids::RecordId;
 
 /// How much of a segment is read at a time, unless one entry is larger.
@@ -74,7 +75,14 @@ impl Log {
         // Each start begins a segment: many short ones are put together.
         let count_max = SEGMENTS_FEW + 2 * self.segments.needed_bytes() / self.segment_bytes();
         if !is_full && closed().count() as u64 > count_max {
-            return closed().min_by_key(|segment| segment.room);
+            let mut shortest: Vec<&Segment> = closed().collect();
+            shortest.sort_unstable_by_key(|segment| segment.room);
+            // Two that do not fit together would be written again and again, and stay two.
+            if let [first, second, ..] = shortest[..]
+                && first.room + second.room <= self.segment_bytes() / 2
+            {
+                return Some(first);
+            }
         }
         let room = if is_full { self.segments.free_bytes() } else { u64::MAX };
         let fitting = || closed().filter(|segment| segment.needed_bytes() + STEP_SLACK <= room);
@@ -159,6 +167,7 @@ impl Replacing {
 
     fn take(&self, log: &Log, batch: &mut Batch, offset: u64, entry: &Entry<'_>, bytes: &[u8]) {
         match entry {
+            Entry::Message(_) if planted!("message-not-moved") => {}
             Entry::Message(message) => {
                 let is_shared = message.queue != message.destination;
                 self.take_messages(log, batch, offset, iter::once(message.record), bytes, is_shared);
@@ -167,11 +176,13 @@ impl Replacing {
                 let records = shared.map(|message| message.record);
                 self.take_messages(log, batch, offset, records, bytes, true);
             }
+            Entry::Forgotten(_) if planted!("tombstones-not-moved") => {}
             Entry::Forgotten(forgotten) => {
                 let is_needed = |segment| segment != self.segment && log.segments.find(segment).is_some();
                 let others = forgotten.filter(|(segment, _)| is_needed(*segment));
                 batch.calls.extend(others.map(|(segment, record)| Call::StayForgotten(segment, record)));
             }
+            Entry::Delivered(_) if planted!("deliveries-not-moved") => {}
             Entry::Delivered(delivered) => {
                 let waiting = delivered.filter(|(record, _)| log.table.find(*record).is_some());
                 batch.calls.extend(waiting.map(|(record, counts)| Call::Deliver(record, counts)));

@@ -15,7 +15,7 @@ use super::encode;
 use super::entry::{Counts, GROUP_BYTES, Group, HEAD_BYTES, Message, Salt, SegmentNumber, messages_in};
 use super::segments::Segments;
 use super::table::{Place, Stored, Table, rounded};
-use crate::door::HashMap;
+use crate::door::{HashMap, planted};
 use crate::ids::RecordId;
 
 /// The segment of messages in the group that is being put together; no real one has this number.
@@ -206,7 +206,7 @@ impl Building<'_> {
     /// Removes a record. Returns what has to be written: the segment that has its message.
     fn forget(&mut self, record: RecordId) -> Option<(SegmentNumber, RecordId)> {
         let Some(stored) = self.table.remove(record) else {
-            if record >= self.assembly.first_record {
+            if record >= self.assembly.first_record && !planted!("early-tombstone-lost") {
                 self.assembly.early.insert(record, ());
             }
             return None;
@@ -240,9 +240,15 @@ impl Building<'_> {
         let counts = self.assembly.delivered.drain().filter(|(record, _)| table.find(*record).is_some());
         let mut delivered: Vec<_> = counts.collect();
         let start = self.assembly.bytes.len();
+        if !delivered.is_empty() && planted!("deliveries-not-written") {
+            delivered.clear();
+        }
         encode::append_delivered(&mut self.assembly.bytes, &mut delivered);
         self.salt.change(&mut self.assembly.bytes[start..]);
         let mut forgotten = std::mem::take(&mut self.assembly.forgotten);
+        if !forgotten.is_empty() && planted!("tombstone-lost") {
+            forgotten.pop();
+        }
         self.append_forgotten(&mut forgotten);
         forgotten.clear();
         self.assembly.forgotten = forgotten;

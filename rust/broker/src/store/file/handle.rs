@@ -11,7 +11,7 @@ use stompica_proto::encode::Message as Sent;
 use super::batch::{Batch, Call, Commit};
 use super::entry::{Counts, ENTRY_BYTES_MAX, Entry, Found, Message, Salt};
 use super::inbox::{Inbox, Loaded};
-use crate::door::{HashMap, wall_clock_ms};
+use crate::door::{HashMap, planted, wall_clock_ms};
 use crate::ids::{NO_RECORD, NOBODY, RecordId};
 use crate::message::OwnedMessage;
 use crate::report::types::StoreStatus;
@@ -188,7 +188,11 @@ impl Store for LogHandle {
         if let Some(page_file) = self.page_file_of(record) {
             return page_file.forget(record);
         }
-        self.current().calls.push(Call::Forget(record));
+        if self.entered.is_none() && planted!("ack-not-awaited") {
+            self.batch.calls.push(Call::Forget(record));
+        } else {
+            self.current().calls.push(Call::Forget(record));
+        }
         if !self.requested.is_empty() && self.requested.remove(&record).is_some() {
             self.loaded.push_back((record, Err(Unreadable)));
         }
@@ -240,6 +244,10 @@ impl Store for LogHandle {
             }
         }
         self.batch.bytes.extend_from_slice(&own.bytes);
+        if planted!("transaction-in-parts") {
+            self.batch.calls.extend(commit.kept.drain(..).map(Call::Keep));
+            self.end_turn();
+        }
         self.batch.calls.push(Call::Commit(commit));
         self.position += 1;
     }

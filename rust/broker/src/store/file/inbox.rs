@@ -8,6 +8,7 @@ use std::time::Duration;
 use stompica_proto::ProtocolError;
 
 use super::batch::Batch;
+use crate::door::planted;
 use crate::door::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, PoisonError};
 use crate::ids::RecordId;
 use crate::report::stages::Histogram;
@@ -136,6 +137,9 @@ impl Inbox {
         let was_empty = work.is_empty();
         if !batch.is_empty() {
             self.unwritten.fetch_add(batch.bytes.len() as u64, Ordering::Relaxed);
+            if planted!("receipt-when-posted") {
+                self.set_safe(shard, position);
+            }
             work.batches.push((shard, batch, position));
         }
         work.loads.extend(loads.drain(..).map(|record| (shard, record)));
@@ -149,6 +153,13 @@ impl Inbox {
     pub fn end(&self) {
         lock(&self.work).has_ended = true;
         self.arrived.notify_one();
+    }
+
+    /// Whether somebody has handed something over.
+    #[cfg(simulated)]
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !lock(&self.work).is_empty()
     }
 
     /// Takes everything, after a wait for something of so long at most; without a limit if it is `None`.
@@ -196,7 +207,7 @@ impl Inbox {
     }
 
     /// What shards may still tell. It costs three reads of memory, and may be asked for every message. All shards are woken
-    /// when it becomes [`Room::Free`].
+    /// when it becomes [`Room::Free`], and when it was [`Room::Behind`].
     #[must_use]
     pub fn room(&self) -> Room {
         if self.is_full.load(Ordering::Relaxed) != 0 {
@@ -226,7 +237,9 @@ impl Inbox {
     fn change_room(&self, change: impl FnOnce()) {
         let before = self.room();
         change();
-        if before != Room::Free && self.room() == Room::Free {
+        let after = self.room();
+        // Who pauses because the log is behind has to learn that the disk is full now.
+        if before != after && (after == Room::Free || before == Room::Behind) {
             (0..self.outlets.len()).for_each(|shard| (self.wake)(shard));
         }
     }
@@ -277,5 +290,33 @@ impl Inbox {
     #[must_use]
     pub fn loaded(&self, shard: usize) -> Vec<Loaded> {
         take(&mut *lock(&self.outlets[shard].loaded))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Shards that waited for a log that was behind slept on when its disk was full.
+    #[test]
+    fn shards_learn_that_a_log_that_was_behind_is_full_now() {
+        let woken = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&woken);
+        let inbox = Inbox::new(1, 1, Box::new(move |_| _ = counter.fetch_add(1, Ordering::Relaxed)));
+        inbox.post(0, Batch { bytes: vec![0; 10], ..Batch::default() }, 1, &mut Vec::new());
+        inbox.set_unwritten_max(5);
+        let count = || woken.load(Ordering::Relaxed);
+        assert_eq!((inbox.room(), count()), (Room::Free, 0), "a batch without calls is no work");
+        let calls = vec![crate::store::file::batch::Call::Forget(1)];
+        inbox.post(0, Batch { bytes: vec![0; 10], calls }, 1, &mut Vec::new());
+        assert_eq!((inbox.room(), count()), (Room::Behind, 0));
+        inbox.set_full(true);
+        assert_eq!((inbox.room(), count()), (Room::Full, 1));
+        inbox.set_full(false);
+        assert_eq!((inbox.room(), count()), (Room::Behind, 1));
+        inbox.set_written(10);
+        assert_eq!((inbox.room(), count()), (Room::Free, 2));
     }
 }

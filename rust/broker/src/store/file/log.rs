@@ -287,6 +287,18 @@ impl Log {
         self.segments.segment_bytes()
     }
 
+    /// Its segments, for people: number, length, needed bytes, messages, forgotten ones.
+    #[must_use]
+    #[cfg(simulated)]
+    pub fn describe(&self) -> String {
+        let segments = self.segments.iter().map(|it| {
+            let (messages, forgotten) = (it.messages, it.forgets.count());
+            let (number, end, room, needed) = (it.number, it.end, it.room, it.needed_bytes());
+            format!("{number}: {end}/{room}, {needed} needed, {messages}+{forgotten}")
+        });
+        segments.collect::<Vec<_>>().join("; ")
+    }
+
     /// Its figures now: one walk over the segments.
     #[must_use]
     pub fn figures(&self) -> StoreFigures {

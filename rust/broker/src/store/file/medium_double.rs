@@ -1,5 +1,7 @@
-//! A disk in memory for tests: it fills up, fails at a call, and crashes. What was not synced at a crash is lost, written or
-//! torn, in any order.
+//! A disk in memory, for tests and for the simulator: it fills up, fails at a call, and crashes. What was not synced at a crash is
+//! lost, written or torn, in any order.
+
+mod open_file;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::door::medium::{Medium, MediumFile, SharedFile};
+use crate::door::medium::{Medium, SharedFile};
 
 /// The number of a file.
 type Inode = usize;
@@ -29,6 +31,26 @@ struct Contents {
     room: u64,
 }
 
+impl Contents {
+    fn sync(&mut self) {
+        for change in self.changes.drain(..) {
+            apply(&mut self.safe, &change);
+        }
+    }
+}
+
+/// What happens at a call.
+#[cfg_attr(test, allow(dead_code))] // the simulator uses more of it
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It fails, and so do all later ones.
+    Always(io::ErrorKind),
+    /// It fails, and later ones do not.
+    Once(io::ErrorKind),
+    /// The process ends during it: nothing has an effect any more.
+    End,
+}
+
 #[derive(Clone, Debug)]
 enum Naming {
     Set(String, Inode),
@@ -45,7 +67,11 @@ struct State {
     /// Whether files get room when they are created.
     reserves: bool,
     /// The calls that change something until one fails, and how it does.
-    calls_left: Option<(u64, io::ErrorKind)>,
+    calls_left: Option<(u64, Fault)>,
+    /// Whether the process has ended during a call.
+    has_ended: bool,
+    /// Whether a call has failed, otherwise than by being full.
+    has_failed: bool,
     /// Files that can be created.
     descriptors: usize,
 }
@@ -81,6 +107,8 @@ impl Disk {
             capacity,
             reserves: true,
             calls_left: None,
+            has_ended: false,
+            has_failed: false,
             descriptors: usize::MAX,
         })))
     }
@@ -111,17 +139,74 @@ impl Disk {
 
     /// The call after so many that change something fails, and so do all later ones.
     pub fn fail_after(&self, calls: u64, kind: io::ErrorKind) {
-        self.lock().calls_left = Some((calls, kind));
+        self.plan(calls, Fault::Always(kind));
+    }
+
+    /// What happens at the call after so many that change something.
+    pub fn plan(&self, calls: u64, fault: Fault) {
+        self.lock().calls_left = Some((calls, fault));
+    }
+
+    /// Whether a call has failed as it was planned, once.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.lock().has_failed
+    }
+
+    /// Nothing is planned any more.
+    pub fn plan_nothing(&self) {
+        self.lock().calls_left = None;
+    }
+
+    /// Whether the process has ended during a call: [`Fault::End`].
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.lock().has_ended
+    }
+
+    /// What another process finds after this one was killed: what was written is there, but not safe.
+    #[must_use]
+    pub fn kill(&self) -> Disk {
+        let state = self.lock();
+        let after = Disk::new(state.capacity);
+        {
+            let mut new = after.lock();
+            new.files = state.files.iter().enumerate().map(|(at, file)| state.kept(at, file)).collect();
+            (new.names, new.safe_names) = (state.names.clone(), state.safe_names.clone());
+            (new.namings, new.reserves) = (state.namings.clone(), state.reserves);
+        }
+        after
+    }
+
+    /// A bit of a file's first `bytes` bytes is another one than was written. Returns the file's name and the place of the byte;
+    /// `None`: there is none.
+    pub fn flip(&self, seed: u64, bytes: impl Fn(&str) -> u64) -> Option<(String, u64)> {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut state = self.lock();
+        let state = &mut *state;
+        let is_whole = |name: &str| bytes(name) > 0;
+        let mut names: Vec<_> = state.names.iter().filter(|(name, _)| is_whole(name)).collect();
+        names.retain(|(_, inode)| !state.files[**inode].now.is_empty());
+        let (name, inode) = names.get(random.random_range(0..names.len().max(1)))?;
+        let file = &mut state.files[**inode];
+        let at = random.random_range(0..file.now.len().min(bytes(name) as usize));
+        let bit = 1 << random.random_range(0..8);
+        file.now[at] ^= bit;
+        if let Some(byte) = file.safe.get_mut(at) {
+            *byte ^= bit;
+        }
+        Some(((*name).clone(), at as u64))
     }
 
     /// What another process finds after the power has failed.
     pub fn crash(&self, seed: u64) -> Disk {
         let mut random = SmallRng::seed_from_u64(seed);
         let state = self.lock();
-        let mut files = state.files.clone();
+        let mut files: Vec<_> =
+            state.files.iter().enumerate().map(|(at, file)| state.kept(at, file)).collect();
         for file in &mut files {
             let loses_all = random.random_ratio(1, 3);
-            let mut safe = file.safe.clone();
+            let mut safe = std::mem::take(&mut file.safe);
             for change in file.changes.drain(..) {
                 if loses_all || random.random_ratio(1, 3) {
                     continue;
@@ -161,9 +246,25 @@ impl State {
         self.names.values().map(|inode| self.files[*inode].room).sum()
     }
 
+    /// A file as another process finds it; nobody does that has no name any more.
+    fn kept(&self, inode: Inode, file: &Contents) -> Contents {
+        let is_set = |naming: &Naming| matches!(naming, Naming::Set(_, it) if *it == inode);
+        let is_named = self.names.values().chain(self.safe_names.values()).any(|it| *it == inode);
+        if is_named || self.namings.iter().any(is_set) { file.clone() } else { Contents::default() }
+    }
+
     fn call(&mut self) -> io::Result<()> {
         match &mut self.calls_left {
-            Some((0, kind)) => Err((*kind).into()),
+            Some((0, Fault::Always(kind))) => Err((*kind).into()),
+            Some((0, Fault::Once(kind))) => {
+                let kind = *kind;
+                (self.calls_left, self.has_failed) = (None, true);
+                Err(kind.into())
+            }
+            Some((0, Fault::End)) => {
+                self.has_ended = true;
+                Err(io::ErrorKind::Other.into())
+            }
             Some((left, _)) => {
                 *left -= 1;
                 Ok(())
@@ -241,58 +342,5 @@ impl Medium for Disk {
 
     fn name(&self) -> String {
         "a disk in memory".to_owned()
-    }
-}
-
-impl MediumFile for OpenFile {
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let mut state = self.0.lock();
-        let failed = state.call();
-        let free = state.capacity.saturating_sub(state.used());
-        let file = &mut state.files[self.1];
-        // Some of the bytes are written before the call fails.
-        let fitting = (file.room + free).saturating_sub(offset).min(bytes.len() as u64) as usize;
-        let count = if failed.is_err() { fitting / 2 } else { fitting };
-        let change = Change::Write(offset, bytes[..count].to_vec());
-        apply(&mut file.now, &change);
-        file.changes.push(change);
-        file.room = file.room.max(offset + count as u64);
-        failed?;
-        if count < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
-    }
-
-    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-        let state = self.0.lock();
-        let from = state.files[self.1].now.get(offset as usize..).unwrap_or_default();
-        let count = bytes.len().min(from.len());
-        bytes[..count].copy_from_slice(&from[..count]);
-        Ok(count)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        let mut state = self.0.lock();
-        state.call()?;
-        let file = &mut state.files[self.1];
-        file.changes.clear();
-        file.safe = file.now.clone();
-        Ok(())
-    }
-
-    fn sync_all(&self) -> io::Result<()> {
-        self.sync_data()
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        Ok(self.0.lock().files[self.1].now.len() as u64)
-    }
-
-    fn set_length(&self, bytes: u64) -> io::Result<()> {
-        let mut state = self.0.lock();
-        state.call()?;
-        let file = &mut state.files[self.1];
-        file.now.resize(bytes as usize, 0);
-        file.changes.push(Change::Length(bytes));
-        file.room = file.room.min(bytes);
-        Ok(())
     }
 }

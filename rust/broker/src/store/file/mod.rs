@@ -39,7 +39,8 @@ pub mod writer;
 mod crash_tests;
 #[cfg(test)]
 mod full_tests;
-#[cfg(test)]
-mod medium_double;
+#[cfg(any(test, simulated))]
+#[allow(missing_docs, clippy::unwrap_used)]
+pub mod medium_double;
 #[cfg(test)]
 mod sample_tests;

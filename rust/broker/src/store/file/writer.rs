@@ -22,7 +22,7 @@ use super::segments::Purpose;
 use super::waiting::{Done, Gathered, Waiting};
 use crate::config::Fsync;
 use crate::door::medium::is_no_room;
-use crate::door::{HashMap, Instant};
+use crate::door::{HashMap, Instant, planted};
 use crate::report::types::StoreFigures;
 
 /// How long the thread waits before it tries again to get room.
@@ -103,6 +103,13 @@ impl Writer {
         }
     }
 
+    /// The state of the log, for people.
+    #[must_use]
+    #[cfg(simulated)]
+    pub fn describe(&self) -> String {
+        format!("{}; replacing {:?}, step {}", self.log.describe(), self.replacing, self.step.is_some())
+    }
+
     /// The figures of the log, and the number of messages that were lost because a segment could not be read.
     #[must_use]
     #[cfg(test)]
@@ -111,7 +118,7 @@ impl Writer {
     }
 
     /// How long to wait for work; `None`: without a limit.
-    pub(in crate::store) fn patience(&self) -> Option<Duration> {
+    pub(crate) fn patience(&self) -> Option<Duration> {
         let is_compacting = self.replacing.is_some() || self.step.is_some() || self.to_remove.is_some();
         if is_compacting && !self.is_compaction_blocked && !self.log.is_stuck() {
             return Some(Duration::ZERO);
@@ -314,7 +321,10 @@ impl Writer {
             Fsync::Interval(interval) => self.synced_at.elapsed() >= interval,
             Fsync::Never => false,
         };
-        if is_due || self.has_ended || self.to_remove.is_some() {
+        let is_due = is_due && !(self.log.is_behind() && planted!("receipt-before-sync"));
+        let is_replaced = self.to_remove.is_some();
+        let is_replaced = is_replaced && !(self.log.is_behind() && planted!("segment-removed-early"));
+        if is_due || self.has_ended || is_replaced {
             self.log.sync()?;
             self.synced_at = Instant::now();
         }

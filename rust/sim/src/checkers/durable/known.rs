@@ -46,6 +46,7 @@ struct Pending {
 /// What is known of one durable subscription.
 #[derive(Debug, Default)]
 pub(super) struct Known {
+    pub(super) name: String,
     pub(super) destination: String,
     pub(super) holders: Vec<Holder>,
     pending: Vec<Pending>,
@@ -63,8 +64,13 @@ pub(super) struct Known {
 
 impl Known {
     /// It does not exist yet.
-    pub(super) fn new(destination: &str) -> Self {
-        Known { destination: destination.to_owned(), ..Known::default() }
+    pub(super) fn new(name: &str, destination: &str) -> Self {
+        Known { name: name.to_owned(), destination: destination.to_owned(), ..Known::default() }
+    }
+
+    /// It exists since an earlier life of the broker.
+    pub(super) fn survive(&mut self) {
+        (self.exists, self.absent) = (true, (0, Some(0)));
     }
 
     pub(super) fn holder(&mut self, client: ClientId, id: SubscriptionId) -> Option<&mut Holder> {

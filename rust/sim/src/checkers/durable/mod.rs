@@ -69,7 +69,7 @@ impl DurableSubscriptions {
             now: 0,
             rules: options.rules(),
             has_stale: options.config.ttl_ms > 0,
-            all: names.map(|it| Known::new(&it.destination)).collect(),
+            all: names.map(|it| Known::new(&it.stored(), &it.destination)).collect(),
             held: BTreeMap::new(),
             sent: BTreeMap::new(),
             open: BTreeMap::new(),
@@ -272,6 +272,10 @@ impl Checker for DurableSubscriptions {
                 if let Some((number, rivals)) = rivals {
                     return broken("durable", format!("{rivals:?} hold durable subscription {number}"));
                 }
+            }
+            Event::Recovered(survivors) => {
+                let is_there = |name: &str| survivors.iter().any(|survivor| survivor.name == name);
+                self.all.iter_mut().filter(|known| is_there(&known.name)).for_each(Known::survive);
             }
             Event::Damaged(message) => _ = self.damaged.insert(*message),
             Event::Finished(_) => return self.finish(),

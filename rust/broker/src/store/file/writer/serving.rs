@@ -14,16 +14,26 @@ use crate::store::Unreadable;
 impl Writer {
     /// Goes on to answer requests for messages after the log has failed, until the last shard has ended.
     pub fn serve_reads(&mut self, inbox: &Inbox, read: &mut impl FnMut(Request)) {
+        self.begin_to_serve(inbox, read);
+        while !self.has_ended {
+            self.serve_turn(inbox.take(None), inbox, read);
+        }
+    }
+
+    /// The log has failed: from now on only [`serve_turn`](Writer::serve_turn) is called.
+    pub fn begin_to_serve(&mut self, inbox: &Inbox, read: &mut impl FnMut(Request)) {
         self.has_failed = true;
         self.answer_early(&HashMap::default(), inbox, read);
-        while !self.has_ended {
-            let Work { batches, loads, has_ended } = inbox.take(None);
-            self.has_ended = has_ended;
-            self.push(batches);
-            self.drop_what_is_not_read();
-            loads.into_iter().for_each(|(shard, record)| self.serve(shard, record, inbox, read));
-            self.answer_early(&HashMap::default(), inbox, read);
-        }
+    }
+
+    /// Answers requests after the log has failed.
+    pub fn serve_turn(&mut self, work: Work, inbox: &Inbox, read: &mut impl FnMut(Request)) {
+        let Work { batches, loads, has_ended } = work;
+        self.has_ended |= has_ended;
+        self.push(batches);
+        self.drop_what_is_not_read();
+        loads.into_iter().for_each(|(shard, record)| self.serve(shard, record, inbox, read));
+        self.answer_early(&HashMap::default(), inbox, read);
     }
 
     /// After a failure only messages that may be requested stay: nothing is written any more.
