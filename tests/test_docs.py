@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 SETTINGS = {name.lower() for setting in _core.settings() for name in (setting.key, *setting.aliases)}
 
 # Words of the form key=value in the documents that are no settings of the broker.
-OTHERS = {"key"}
+OTHERS = {"key", "seq", "time", "ago", "offset", "timestamp"}
 
 
 @pytest.mark.parametrize(("program", "page"), [("render", "configuration.md"), ("code_map", "code-map.md")])

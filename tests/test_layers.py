@@ -32,6 +32,7 @@ LAYERS = (
     "destination",
     "message",
     "store",
+    "recorded",
     "router",
     "queue",
     "connection",

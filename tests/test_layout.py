@@ -22,6 +22,7 @@ WIRE_AREAS = {
     "limits",
     "log",
     "queue",
+    "recording",
     "store",
     "subscription",
     "temporary",

@@ -22,7 +22,7 @@ HEADER_QUERIES = [
 ]
 """The queries of C stompica, which are answered in a header."""
 
-JSON_QUERIES = ["network", "benchmark", "shards", "memory", "queues", "ack", "store", "slow"]
+JSON_QUERIES = ["network", "benchmark", "shards", "memory", "queues", "ack", "store", "slow", "recorded"]
 """The queries that are answered by a JSON body."""
 
 NETWORK_FIELDS = {

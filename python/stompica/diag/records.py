@@ -247,6 +247,24 @@ class Store:
 
 
 @dataclass(frozen=True)
+class Recorded:
+    """A destination whose history is recorded (setting `record`); the answer has a thousand of them at most."""
+
+    name: str
+    """The destination."""
+    epoch: int
+    """The epoch of its last message."""
+    first: int
+    """The `seq` of the first message that is there; above `last` if none is."""
+    last: int
+    """The `seq` of the last message that was written."""
+    durable: int
+    """The `seq` of the last message that is safe."""
+    bytes: int
+    """The bytes of its messages on disk."""
+
+
+@dataclass(frozen=True)
 class Slow:
     """A connection that reads more slowly than it receives messages, now."""
 
@@ -276,6 +294,7 @@ Record: TypeAlias = (
     | tuple[Queue, ...]
     | tuple[Ack, ...]
     | tuple[Slow, ...]
+    | tuple[Recorded, ...]
 )
 """The types of answers."""
 
@@ -296,6 +315,7 @@ QUERIES: dict[str, Any] = {
     "ack": tuple[Ack, ...],
     "store": Store,
     "slow": tuple[Slow, ...],
+    "recorded": tuple[Recorded, ...],
 }
 """Every query and the type of its answer."""
 

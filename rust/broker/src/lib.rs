@@ -37,6 +37,7 @@ pub mod log;
 mod mail;
 mod message;
 mod queue;
+mod recorded;
 mod report;
 mod requester;
 mod router;

@@ -87,6 +87,8 @@ pub enum Due {
     Monitor,
     /// The next answer to a subscription to diagnostics.
     Diagnostics(SubscriptionKey),
+    /// The next message of a replay, or the next attempt to read it.
+    Replay(SubscriptionKey),
 }
 
 /// The deadlines of one shard, in milliseconds since the broker's start.

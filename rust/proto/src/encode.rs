@@ -159,6 +159,14 @@ pub fn receipt(out: &mut Vec<u8>, id: &[u8], version: Version) {
     out.extend_from_slice(b"\n\0");
 }
 
+/// Appends the RECEIPT of a SUBSCRIBE that replays history: `recovered` tells whether nothing is missing.
+pub fn receipt_of_replay(out: &mut Vec<u8>, id: &[u8], recovered: bool, version: Version) {
+    out.extend_from_slice(b"RECEIPT\n");
+    header(out, b"receipt-id", id, version);
+    header(out, b"recovered", if recovered { b"true" } else { b"false" }, version);
+    out.extend_from_slice(b"\n\0");
+}
+
 /// What an ERROR repeats of the frame that caused it.
 #[derive(Clone, Debug, Default)]
 pub struct Offender {

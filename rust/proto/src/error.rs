@@ -122,6 +122,8 @@ codes! {
     StoreFull = "E-STORE-FULL", "store full", 1013;
     /// The disk of the store has failed.
     StoreIo = "E-STORE-IO", "store failed", 1013;
+    /// Messages that a replay wants are no longer recorded.
+    ReplayGone = "E-REPLAY-GONE", "history gone", 1008;
     /// Backpressure held a SEND longer than `publish_timeout`.
     Memory = "E-MEMORY", "broker out of memory", 1013;
     /// The consumer reads too slowly (`slow_consumer`).

@@ -14,10 +14,11 @@ use crate::connection::transaction::{Committing, Operation};
 use crate::delivery::memory::{last_share, must_wait_for_memory};
 use crate::destination::Kind;
 use crate::door::planted;
+use crate::ids::ShardId;
 use crate::message::OwnedMessage;
 use crate::message::options::Retain;
 use crate::queue::consumer_state::ConsumerState;
-use crate::queue::mail::{HomeNote, Placed, TransactionNote};
+use crate::queue::mail::{HomeNote, Placed, RecordNote, TransactionNote};
 use crate::router::fan_out::FanOutKey;
 use crate::router::reach::Reach;
 use crate::turn::jobs::Job;
@@ -182,6 +183,10 @@ impl Owners<'_> {
             Place::Topic { retained } => {
                 let destination = self.router.destination_of(self.turn, message.destination()).ok()?;
                 let sets = retain == Some(Retain::Set) && !message.is_expired(self.turn.now_ms);
+                if destination.is_recorded && !message.is_expired(self.turn.now_ms) {
+                    self.apply_recorded(message, (retained, sets), destination.home, applying);
+                    return None;
+                }
                 // In the same turn as the message itself: a SUBSCRIBE gets one of them.
                 if let Some(home) = retained.filter(|_| !planted!("value-of-commit-lost")) {
                     let copy = OwnedMessage::new(&message.message());
@@ -200,6 +205,31 @@ impl Owners<'_> {
             }
         }
         None
+    }
+
+    /// Passes a message to the home of its topic, which numbers, records and publishes it.
+    fn apply_recorded(
+        &mut self,
+        message: OwnedMessage,
+        (retained, sets): (Option<u32>, bool),
+        home: ShardId,
+        applying: &mut Applying,
+    ) {
+        let to = applying.requester.to();
+        self.connections.await_more(to, 1);
+        self.turn.budget.published += message.size();
+        let value = retained.map(|_| OwnedMessage::new(&message.message()));
+        let note = match value {
+            None => RecordNote::Publish(message, Some(to.requester())),
+            Some(_) => RecordNote::PublishRetained(message, Some(to.requester())),
+        };
+        self.notes.tell(home, note);
+        if let Some(value) = value {
+            self.notes.tell(home, HomeNote::Retain(value, sets, None));
+            if home != self.turn.id {
+                self.queues.home.store.add_concerned(home.bit());
+            }
+        }
     }
 
     /// Sends every home the messages of its part, and lets the connection continue. The RECEIPT waits for the homes and

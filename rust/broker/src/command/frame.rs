@@ -155,7 +155,7 @@ impl Owners<'_> {
         let name = self.name_to_send_to(key, sent.destination)?;
         let destination = self.router.destination_of(self.turn, &name)?;
         let to = To { name: &name, destination, kind: destination.kind, home: destination.home };
-        if sent.options || sent.transaction.is_some() || to.kind != Kind::Topic {
+        if sent.options || sent.transaction.is_some() || to.kind != Kind::Topic || destination.is_recorded {
             return self.send_other(key, frame, sent, headers, to);
         }
         let reach = self.router.reach(destination);

@@ -72,6 +72,7 @@ impl Owners<'_> {
             }
             self.delivery().forget_growing_queue(index);
         }
+        self.delivery().end_replay(key);
         self.delivery().forget_pulls_of(conn, key);
         self.delivery().forget_deferred_of(conn, key);
         if let Some(pending_writes) =

@@ -19,6 +19,7 @@ mod consume;
 mod diagnostics;
 mod frame;
 mod leaving;
+mod replay;
 mod replies;
 mod room;
 mod send;

@@ -17,7 +17,7 @@ use crate::ids::ConnKey;
 use crate::log::Level;
 use crate::message::OwnedMessage;
 use crate::message::options::{self, Retain, SendOptions};
-use crate::queue::mail::HomeNote;
+use crate::queue::mail::{HomeNote, RecordNote};
 use crate::router::Destination;
 use crate::router::reach::Reach;
 
@@ -37,7 +37,12 @@ impl Owners<'_> {
             false => SendOptions::default(),
         };
         let is_stored = options.persistent || options.retain == Some(Retain::Set);
-        if is_stored && self.queues.home.store.is_far_behind() {
+        if to.destination.is_recorded {
+            self.require_room(true)?;
+        }
+        if (is_stored && self.queues.home.store.is_far_behind())
+            || (to.destination.is_recorded && self.queues.recorded.is_far_behind())
+        {
             self.connections.park(self.turn, key, Pause::Store);
             return Ok(Flow::Parked);
         }
@@ -112,7 +117,7 @@ impl Owners<'_> {
             self.rewrite_reply_to(key, frame, reply_to, headers)?;
         }
         if options.persistent || options.retain == Some(Retain::Set) {
-            self.require_store()?;
+            self.require_room(false)?;
         }
         if options.persistent
             && !self.queues.home.store.is_durable()
@@ -126,17 +131,20 @@ impl Owners<'_> {
         Ok(options)
     }
 
-    /// Refuses what the store cannot take.
+    /// Refuses what the store, or the recording, cannot take.
     ///
     /// # Errors
     /// `E-STORE-FULL`, `E-STORE-IO`.
-    fn require_store(&mut self) -> Result<(), ProtocolError> {
-        let accepted = self.queues.home.store.accepts();
+    fn require_room(&mut self, in_recording: bool) -> Result<(), ProtocolError> {
+        let accepted = match in_recording {
+            true => self.queues.recorded.accepts(),
+            false => self.queues.home.store.accepts(),
+        };
         if accepted.as_ref().is_err_and(|error| error.code == Code::StoreFull)
             && self.turn.totals.warned_of_full_disk.is_first()
         {
             self.turn.log(Level::Warn, || {
-                "the disk of the store is full: persistent messages are refused until there is room"
+                "the disk of the store is full: messages to be stored or recorded are refused until there is room"
                     .to_owned()
             });
         }
@@ -152,6 +160,9 @@ impl Owners<'_> {
         options: &SendOptions,
         receipt: Option<&[u8]>,
     ) -> Flow {
+        if to.destination.is_recorded && !options.has_expired(self.turn.now_ms) {
+            return self.send_to_recorded(key, message, to, options, receipt);
+        }
         let mut going = None;
         if options.has_expired(self.turn.now_ms) {
             self.turn.counters.expired += 1;
@@ -189,6 +200,31 @@ impl Owners<'_> {
         flow
     }
 
+    /// Passes a message to the home of its topic, which numbers, records and publishes it.
+    fn send_to_recorded(
+        &mut self,
+        key: ConnKey,
+        message: &Message<'_>,
+        to: To<'_>,
+        options: &SendOptions,
+        receipt: Option<&[u8]>,
+    ) -> Flow {
+        let answer_to = self.connections.ask(self.turn, key, receipt, to.home.bit());
+        let owned = OwnedMessage::with_options(message, options);
+        let note = match options.retain {
+            None => RecordNote::Publish(owned, Some(answer_to.requester())),
+            Some(_) => RecordNote::PublishRetained(owned, Some(answer_to.requester())),
+        };
+        self.notes.tell(to.home, note);
+        if options.retain.is_some() {
+            let set = options.sets_value(self.turn.now_ms);
+            self.connections.await_more(answer_to, 1);
+            let value = OwnedMessage::with_options(message, options);
+            self.notes.tell(to.home, HomeNote::Retain(value, set, Some(answer_to.requester())));
+        }
+        Flow::Done
+    }
+
     fn send_to_queue(
         &mut self,
         key: ConnKey,
@@ -198,7 +234,7 @@ impl Owners<'_> {
     ) -> Result<(), ProtocolError> {
         self.turn.counters.messages_in += 1;
         let home = destination.home;
-        if home == self.turn.id {
+        if home == self.turn.id && !destination.is_recorded {
             self.queue().enqueue_at(message, destination).map_err(|(error, _)| error)?;
             self.receipt(key, receipt);
             return Ok(());

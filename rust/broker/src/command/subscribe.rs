@@ -72,6 +72,10 @@ impl Owners<'_> {
             self.require_local(key)?;
         }
         self.router.parse(&destination)?;
+        let now_ms = self.turn.wall_ms();
+        if let Some(replay) = options::replay_options(wanted.frame, now_ms)? {
+            return self.subscribe_replay(key, &destination, wanted, (&options, replay), receipt);
+        }
         match (&options.durable, kind) {
             (Some(durable), Kind::Topic) => {
                 if durable.shared && options.no_local {

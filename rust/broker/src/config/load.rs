@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::table::{Availability, Setting, settings};
 use super::value::{Field, Kind, alternatives};
-use super::{Config, StoreKind};
+use super::{Config, StoreKind, recording};
 
 /// The reason why a setting was refused, in one line for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +72,9 @@ pub fn load(given: &[Given]) -> Result<(Config, Vec<Effective>), ConfigError> {
         config.limits.ws_message_bytes_max = Config::ws_message_bytes_for(config.limits.message_bytes_max);
     }
     check_lengths(&config)?;
+    if let Some(refusal) = recording::refusal(&config) {
+        return Err(ConfigError::new(refusal));
+    }
     if config.log_frames {
         config.log_level = crate::log::Level::Debug;
     }

@@ -117,7 +117,10 @@ fn a_setting_that_is_not_implemented_is_refused_by_name() {
         let text = error(key, "1");
         assert!(text.starts_with(&format!("setting '{key}'")) && text.contains("not built yet"), "{text}");
     }
-    assert!(error("record", "/topic/a").contains("not built yet"));
+    assert_eq!(
+        error("record", "/topic/a"),
+        "setting 'record' (value '/topic/a'): needs store=file, and store is memory"
+    );
 }
 
 #[test]

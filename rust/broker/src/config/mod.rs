@@ -2,6 +2,7 @@
 
 mod file;
 mod load;
+mod recording;
 mod storing;
 mod system;
 mod table;
@@ -15,6 +16,7 @@ use crate::log::Level;
 
 pub use file::{parse_file, parse_stompserver_yaml, parse_toml};
 pub use load::{ConfigError, Effective, Given, load, needing_restart, reloaded};
+pub use recording::Record;
 pub use storing::{Fsync, StoreKind};
 pub use system::{avoid_huge_pages, descriptor_limit, raise_descriptor_limit};
 pub use table::{Availability, Setting, settings};
@@ -151,6 +153,12 @@ pub struct Config {
     pub fsync: Fsync,
     /// Bytes of the disk that are kept for what makes room on a full one, rounded up to whole segments, two at least.
     pub store_reserve: u64,
+    /// Destinations whose history is kept.
+    pub record: Record,
+    /// How long it is kept.
+    pub record_age: Duration,
+    /// How many bytes of it are kept.
+    pub record_size: u64,
     /// Which broker's destination rules apply.
     pub compat: Compat,
     /// How ids are generated.
@@ -199,6 +207,9 @@ impl Default for Config {
             store: StoreKind::Memory,
             fsync: Fsync::Always,
             store_reserve: 0,
+            record: Record::default(),
+            record_age: Duration::from_secs(7 * 86_400),
+            record_size: 10 << 30,
             compat: Compat::None,
             ids: Ids::Random,
             drain: Duration::from_secs(5),

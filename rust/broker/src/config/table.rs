@@ -180,7 +180,9 @@ static TABLE: &[Setting] = &[
     setting(DESTINATIONS, "TTL", millis(0, 365 * DAY_MS), "0", "How long a message may wait for a subscriber; 0: not at all.").fills(|c| &mut c.ttl_ms),
     setting(DESTINATIONS, "max_stale_queue_size", integer(1, COUNT_MAX), "1000000", "Maximum number of messages kept for destinations without a subscriber while TTL > 0; at the limit, the oldest is dropped and counted.")
         .fixed().fills(|c| &mut c.max_stale_queue_size),
-    setting(DESTINATIONS, "record", Kind::Text, "none", "Destinations whose history is recorded.").fixed().only(&["none"]),
+    setting(DESTINATIONS, "record", Kind::Destinations, "none", "Names and patterns of topics and queues whose messages are numbered and kept as history, for replay-from. It needs store=file.").fixed().fills(|c| &mut c.record),
+    setting(DESTINATIONS, "record_age", seconds(1_000, 3650 * DAY_MS), "7d", "How long history is kept: parts whose last message is older are removed.").fixed().fills(|c| &mut c.record_age),
+    setting(DESTINATIONS, "record_size", size(4 * MIB, 1 << 50), "10GiB", "Maximum number of bytes of history on disk; above it, the oldest part is removed.").fixed().fills(|c| &mut c.record_size),
 
     setting(QUEUES, "ack_timeout", millis(0, 365 * DAY_MS), "0", "Time after which an unacknowledged delivery is requeued and delivered again; 0: never.").fills(|c| &mut c.ack_timeout_ms),
     setting(QUEUES, "max_queue_length", Kind::Count, "unlimited", "Maximum number of messages in one queue; above it, the sender gets ERROR.").fills(|c| &mut c.max_queue_length),

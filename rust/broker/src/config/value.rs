@@ -64,6 +64,8 @@ pub enum Kind {
     Heartbeat,
     /// Origins, separated by commas.
     Origins,
+    /// Names and patterns of destinations, separated by commas.
+    Destinations,
     /// The values of `fsync`.
     Fsync,
     /// stompserver's form of `fsync`: seconds, or 0 for `always`.
@@ -104,6 +106,11 @@ impl Kind {
             }
             Kind::Fsync => "always, interval:TIME (1ms to 1h) or never".to_owned(),
             Kind::Checkpoint => "0 (always), or a number of seconds up to 3600".to_owned(),
+            Kind::Destinations => {
+                "none, or names and patterns of topics and queues, separated by commas, as in \
+                                   /topic/prices/>,/queue/orders"
+                    .to_owned()
+            }
             Kind::Origins => {
                 "same-host, or origins separated by commas as in https://example.org:8443".to_owned()
             }

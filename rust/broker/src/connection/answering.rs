@@ -220,6 +220,10 @@ impl Connections {
                     self.control(turn, key, |out| encode::receipt(out, &id, version));
                     self.effects.push_back(Effect::Credits(home, credit));
                 }
+                Answer::Replaying(id, recovered, home, credit) => {
+                    self.control(turn, key, |out| encode::receipt_of_replay(out, &id, recovered, version));
+                    self.effects.push_back(Effect::Credits(home, credit));
+                }
             }
         }
         self.count_input(turn, key);

@@ -25,13 +25,15 @@ pub enum Answer {
     Silence,
     /// A RECEIPT, followed by the credit of a durable subscription for its home.
     Opening(Box<[u8]>, ShardId, Progress),
+    /// The same for a replay on this shard; whether it has everything that its reader wants.
+    Replaying(Box<[u8]>, bool, ShardId, Progress),
 }
 
 impl Answer {
     pub(super) fn bytes(&self) -> usize {
         size_of::<Pending>()
             + match self {
-                Answer::Receipt(id) | Answer::Opening(id, ..) => id.len(),
+                Answer::Receipt(id) | Answer::Opening(id, ..) | Answer::Replaying(id, ..) => id.len(),
                 Answer::Frame(frame) | Answer::Error { frame, .. } => frame.capacity(),
                 Answer::Silence => 0,
             }
@@ -102,6 +104,18 @@ impl Answers {
         true
     }
 
+    /// Does the same for a replay, whose RECEIPT says whether it has `recovered`.
+    pub fn replay_behind(&mut self, token: u64, recovered: bool, home: ShardId, credit: Progress) -> bool {
+        let is_pending = self.open_behind(token, home, credit);
+        if let Ok(at) = self.pending.binary_search_by_key(&token, |pending| pending.token) {
+            let answer = &mut self.pending[at].answer;
+            if let Answer::Opening(id, ..) = answer {
+                *answer = Answer::Replaying(std::mem::take(id), recovered, home, credit);
+            }
+        }
+        is_pending
+    }
+
     /// Counts the answer of one more shard. Returns whether it was the last one that the frame waits for.
     pub fn note(&mut self, token: u64) -> bool {
         let Ok(at) = self.pending.binary_search_by_key(&token, |pending| pending.token) else { return false };
@@ -142,7 +156,7 @@ impl Answers {
             && let Some(last) = self.pending.pop_back()
         {
             self.bytes -= last.answer.bytes();
-            if let Answer::Receipt(id) | Answer::Opening(id, ..) = last.answer
+            if let Answer::Receipt(id) | Answer::Opening(id, ..) | Answer::Replaying(id, ..) = last.answer
                 && last.token == token
             {
                 own = Some(id);

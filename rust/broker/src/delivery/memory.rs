@@ -63,6 +63,7 @@ impl Deliveries {
             + queues.consumers.held_bytes()
             + queues.stale.held_bytes()
             + queues.retained.held_bytes()
+            + queues.recorded.held_bytes()
             + self.fan_outs.held_bytes()
             + queues.replays.held_bytes()
     }

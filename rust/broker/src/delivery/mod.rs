@@ -25,6 +25,7 @@ pub mod memory;
 mod orphans;
 pub mod publish;
 pub mod receive;
+mod recorded;
 mod replay;
 pub mod returning;
 pub(crate) mod revoked;

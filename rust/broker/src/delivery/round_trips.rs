@@ -82,7 +82,7 @@ impl Owners<'_> {
             }
             if let Some(RoundTrip { requester, next, .. }) = self.deliveries.round_trips.waiting.pop_front() {
                 let next = next.unwrap_or(self.queues.home.store.moved());
-                self.queue().answer_when_saved(requester, next);
+                self.queue().answer_when_all_is_safe(requester, next);
             }
         }
     }

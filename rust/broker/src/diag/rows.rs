@@ -13,9 +13,14 @@ use crate::queue::home::Home;
 use crate::queue::types::Queue;
 use crate::report::merge::Report;
 use crate::report::types::{
-    AckRow, Benchmark, Memory, Network, QueueRow, Session, ShardRow, SlowRow, Store, Waiting, WsBuffer,
+    AckRow, Benchmark, Memory, Network, QueueRow, RecordedRow, Session, ShardRow, SlowRow, Store, Waiting,
+    WsBuffer,
 };
 use crate::router::group::{Subscription, SubscriptionIndex};
+use crate::store::recording::catalog::Extent;
+
+/// The most recorded destinations in one answer.
+const RECORDED_MAX: usize = 1000;
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
@@ -84,6 +89,7 @@ impl View<'_> {
             Report::Shards(rows) => rows.iter_mut().for_each(|row| self.complete_row(row)),
             Report::Memory(memory) => self.complete_memory(memory),
             Report::Store(store) => self.complete_store(store),
+            Report::Recorded(rows) => *rows = self.recorded_rows(),
             Report::Session(_)
             | Report::Subs(_)
             | Report::Subscribed(_)
@@ -91,6 +97,23 @@ impl View<'_> {
             | Report::Ack(_)
             | Report::Slow(_) => {}
         }
+    }
+
+    /// Recorded destinations, at most [`RECORDED_MAX`]; the first shard tells them.
+    fn recorded_rows(&self) -> Vec<RecordedRow> {
+        let Some(desk) = self.queues.recorded.desk.as_ref().filter(|_| self.turn.id.0 == 0) else {
+            return Vec::new();
+        };
+        let catalog = desk.catalog();
+        let row = |extent: Extent| RecordedRow {
+            name: text(&extent.name),
+            epoch: extent.epoch,
+            first: extent.first,
+            last: extent.next - 1,
+            durable: extent.durable - 1,
+            bytes: extent.bytes,
+        };
+        catalog.extents().take(RECORDED_MAX).map(row).collect()
     }
 
     fn complete_waiting(&self, waiting: &mut Waiting) {

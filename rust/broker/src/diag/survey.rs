@@ -66,7 +66,7 @@ fn tables(query: Query) -> &'static [Table] {
         Query::Stale | Query::Slow => &[Table::Conns],
         Query::PubsubSize | Query::Subs | Query::Ack => &[Table::Subscriptions],
         Query::Queues | Query::Store => &[Table::Queues],
-        Query::WsBuffer | Query::Network | Query::Benchmark => &[],
+        Query::WsBuffer | Query::Network | Query::Benchmark | Query::Recorded => &[],
     }
 }
 

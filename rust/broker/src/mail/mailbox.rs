@@ -23,6 +23,7 @@ use crate::report::Query;
 use crate::report::merge::Report;
 use crate::requester::Requester;
 use crate::router::Holdup;
+use crate::store::recording::desk::Desk;
 use crate::text::Text;
 
 /// Mail to a shard, from another shard or from the handle.
@@ -77,6 +78,8 @@ pub enum Mail {
     Drained(ShardId),
     /// A connection was closed on some shard: accept again if descriptors had run out.
     Closed,
+    /// The recording, before clients may log in.
+    Record(Arc<Desk>),
     /// What the store has kept for this home.
     Restore(Box<Share>),
     /// All homes have what the store has kept: clients may log in.

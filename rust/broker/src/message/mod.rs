@@ -264,6 +264,17 @@ impl OwnedMessage {
         OwnedMessage::new(&Message { headers: &headers, ..message })
     }
 
+    /// A copy with these headers instead of its own, which is otherwise the same message.
+    #[must_use]
+    pub fn with_headers(&self, headers: &[u8]) -> OwnedMessage {
+        let mut copy = OwnedMessage::new(&Message { headers, ..self.message() });
+        copy.persistent = self.persistent;
+        copy.grouped = self.grouped;
+        (copy.failures, copy.failures_max) = (self.failures, self.failures_max);
+        (copy.deliveries, copy.record, copy.seq) = (self.deliveries, self.record, self.seq);
+        copy
+    }
+
     /// A copy for its dead-letter queue; `None` if it came from a dead-letter queue.
     #[must_use]
     pub fn as_dead_letter(&self, reason: &str) -> Option<OwnedMessage> {

@@ -16,6 +16,8 @@ const LOOKS_PER_DELIVERY: usize = 16;
 const ROUND_DELIVERIES: usize = 4096;
 /// The number of expired messages that are removed from one queue at a time.
 const EXPIRED_MAX: usize = 256;
+/// The bytes that a replay keeps in the queue of its subscription.
+const REPLAY_BYTES: usize = 128 << 10;
 /// The number of messages that are dispatched at once; a consumer may have credit for very many.
 const AT_ONCE: usize = 64;
 
@@ -106,6 +108,24 @@ impl Home {
         self.dispatch_line(key, left);
         if is_special {
             self.load_missing(key);
+        }
+        self.note_room(key);
+    }
+
+    /// Whether a queue that is fed by a replay has room; if not, [`Effect::Feed`] tells when it has.
+    pub fn has_room_for_replay(&mut self, key: QueueKey) -> bool {
+        let Some(queue) = self.queues.get_mut(key) else { return false };
+        queue.is_awaited = queue.pending.bytes() >= REPLAY_BYTES;
+        !queue.is_awaited
+    }
+
+    #[inline]
+    fn note_room(&mut self, key: QueueKey) {
+        if let Some(queue) = self.queues.get_mut(key).filter(|queue| queue.is_awaited)
+            && queue.pending.bytes() < REPLAY_BYTES / 2
+        {
+            queue.is_awaited = false;
+            self.effects.push(Effect::Feed(key));
         }
     }
 

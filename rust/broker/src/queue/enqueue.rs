@@ -139,6 +139,9 @@ impl Owners<'_> {
                 if message.grouped {
                     self.warn_of_grouping(key);
                 }
+                if destination.is_recorded {
+                    message = self.record(message);
+                }
                 if message.seq == 0 && destination.kind == Kind::WorkerTopic {
                     message.seq = self.queues.stale.next_arrival();
                 }
@@ -173,8 +176,10 @@ impl Owners<'_> {
 
     /// Adds a message to the queue it names, and answers the frame that waits for that.
     pub(super) fn enqueue_for(&mut self, message: OwnedMessage, requester: Option<Requester>) {
+        let waits_for_recording = message.persistent && self.is_recorded(&message);
         let outcome = self.enqueue(message);
         match (outcome, requester) {
+            (Ok(()), Some(requester)) if waits_for_recording => self.answer_when_recorded(requester),
             (outcome, Some(requester)) => {
                 let outcome = outcome.map_err(|(error, message)| (error, describe(&message)));
                 self.answer(requester, outcome);

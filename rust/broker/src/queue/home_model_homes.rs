@@ -284,7 +284,7 @@ impl World {
                     }
                 }
                 Effect::CreditRequest(..) | Effect::CreditReturn(..) => {}
-                Effect::Unreadable(..) => panic!("every message can be read"),
+                Effect::Unreadable(..) | Effect::Feed(_) => panic!("every message is here"),
             }
             if matches!(effect, Effect::Deliver(_) | Effect::CreditRequest(..) | Effect::CreditReturn(..)) {
                 self.from_home[home].push_back(effect);

@@ -47,7 +47,7 @@ impl Owners<'_> {
     }
 
     /// Keeps a message until a subscription comes, or it expires.
-    pub(super) fn hold_stale(&mut self, message: OwnedMessage) {
+    pub(crate) fn hold_stale(&mut self, message: OwnedMessage) {
         if self.turn.config.ttl_ms == 0 {
             self.turn.counters.unmatched += 1;
             return;

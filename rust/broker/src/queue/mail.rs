@@ -1,5 +1,7 @@
 //! Notes between homes and the shards of their clients, by subject.
 
+use std::sync::Arc;
+
 use stompica_proto::ProtocolError;
 use stompica_proto::encode::Offender;
 
@@ -14,6 +16,7 @@ use crate::message::OwnedMessage;
 use crate::report::Query;
 use crate::report::merge::ShardReport;
 use crate::requester::Requester;
+use crate::store::recording::block::Block;
 
 /// The source that a subscription consumes.
 #[derive(Debug)]
@@ -125,6 +128,8 @@ notes! {
         Memory(MemoryNote),
         /// Queries about the state of the broker, and their answers.
         Diagnostics(DiagnosticsNote),
+        /// About recorded destinations.
+        Record(RecordNote),
     }
 }
 
@@ -231,6 +236,23 @@ pub enum DiagnosticsNote {
     Diagnosed(u64, Box<ShardReport>),
 }
 
+/// A note about a recorded destination.
+#[derive(Debug)]
+pub enum RecordNote {
+    /// To the home of a topic: record and publish a message.
+    Publish(OwnedMessage, Option<Requester>),
+    /// The same of a message that also becomes the topic's last value.
+    PublishRetained(OwnedMessage, Option<Requester>),
+    /// To the home: a subscription of the sender wants to replay the destination.
+    Watch(Arc<[u8]>, SubscriptionKey),
+    /// To the home: the sender has no replay of the destination any more.
+    Unwatch(Arc<[u8]>),
+    /// To the shard of a replay: the epoch, and the number of the next message. From there on it is told of all blocks.
+    Watched(SubscriptionKey, u64, u64),
+    /// To shards with replays: the newest messages.
+    Block(Arc<Block>),
+}
+
 // Each message is moved into and out of several notes. Up to this size the compiler moves a value without a call.
 const _: () = assert!(size_of::<Note>() <= 128);
 
@@ -242,6 +264,7 @@ impl Note {
             self,
             Note::Home(HomeNote::Enqueue(..) | HomeNote::Stale(_))
                 | Note::Transaction(TransactionNote::Commit(..))
+                | Note::Record(RecordNote::Publish(..) | RecordNote::PublishRetained(..))
         )
     }
 

@@ -111,7 +111,7 @@ impl Owners<'_> {
             Step::Placing { messages, requester } => self.place(&mut reservations, messages, requester),
             Step::Freeing { requester } => match self.free(&mut reservations, false) {
                 false => Step::Freeing { requester },
-                true => return self.answer_when_saved(requester, 0),
+                true => return self.answer_when_all_is_safe(requester, 0),
             },
             Step::GivingBack => match self.free(&mut reservations, true) {
                 false => Step::GivingBack,
@@ -205,6 +205,7 @@ impl Owners<'_> {
                     let size = message.size() as u64;
                     (*count, *bytes) = (count.saturating_sub(1), bytes.saturating_sub(size));
                     self.queues.home.fill(*queue, size);
+                    let message = if self.is_recorded(&message) { self.record(message) } else { message };
                     self.queues.home.enqueue_at(*queue, message, *first + *placed);
                     if !planted!("commit-at-one-place") {
                         *placed += 1;

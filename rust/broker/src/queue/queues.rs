@@ -17,6 +17,7 @@ use super::stale::{Stale, StaleCounts};
 use crate::collections::spread::Map;
 use crate::config::Config;
 use crate::ids::{QueueKey, ShardId, Subscriber};
+use crate::recorded::Recorded;
 use crate::store::Store;
 
 /// The state that has its home on one shard.
@@ -30,6 +31,8 @@ pub struct Queues {
     pub stale: Stale,
     /// Retained messages.
     pub retained: Retained,
+    /// Recorded destinations.
+    pub recorded: Recorded,
     /// The time at which the first stale or retained message expires, as set in the timers.
     pub next_expiry_ms: u64,
     /// The topics that feed the queues of durable subscriptions.
@@ -66,6 +69,7 @@ impl Queues {
             consumers: ConsumerStates::default(),
             stale: Stale::new(id, stale),
             retained: Retained::new(retained),
+            recorded: Recorded::new(id),
             next_expiry_ms: u64::MAX,
             bindings: Map::default(),
             pending_replays: Map::default(),

@@ -32,7 +32,8 @@ impl Owners<'_> {
             Note::Memory(MemoryNote::AllowanceGrant(..))
             | Note::Consumer(_)
             | Note::Answer(_)
-            | Note::Diagnostics(_) => self.notes.tell(self.turn.id, note),
+            | Note::Diagnostics(_)
+            | Note::Record(_) => self.notes.tell(self.turn.id, note),
         }
         self.count_visits();
     }
@@ -83,7 +84,7 @@ impl Owners<'_> {
     }
 
     /// Answers a frame, once the store has everything that the current note has caused.
-    pub(super) fn answer(&mut self, requester: Requester, outcome: Result<(), (ProtocolError, Offender)>) {
+    pub(crate) fn answer(&mut self, requester: Requester, outcome: Result<(), (ProtocolError, Offender)>) {
         match outcome {
             Ok(()) if self.queues.home.store.take_concerned() != 0 => {
                 self.notes.tell(self.turn.id, AnswerNote::RoundTrip(requester, None));
@@ -193,6 +194,10 @@ impl Owners<'_> {
                     self.queues.home.store.moves(home.bit());
                 }
                 self.tell(home, HomeNote::Enqueue(message, None));
+            }
+            Effect::Feed(queue) => {
+                let replays = &mut self.queues.recorded.replays;
+                replays.of_queue(queue).into_iter().for_each(|key| replays.list(key));
             }
             Effect::Unmatched(message) => self.unmatched(message),
             Effect::CreditRequest(subscriber, consumer) => {

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use stompica_proto::ProtocolError;
 
 use super::QueueKind;
+pub use super::counts::Counts;
 use super::pacing::Lead;
 use super::pending::Pending;
 use super::pick::Picking;
@@ -53,6 +54,8 @@ pub struct Queue {
     pub(super) patterns: Vec<PatternKey>,
     pub(super) patterns_as_of: u64,
     pub(super) is_ready: bool,
+    /// A replay waits for room in it.
+    pub(super) is_awaited: bool,
     /// A part of its line may not be loaded, or `picking` is set.
     pub(super) is_special: bool,
     /// It is in the line of queues that request a message once fewer are requested.
@@ -97,6 +100,7 @@ impl Queue {
             patterns: Vec::new(),
             patterns_as_of: 0,
             is_ready: false,
+            is_awaited: false,
             is_special: false,
             waits_to_load: false,
             picking: None,
@@ -334,27 +338,12 @@ pub enum Effect {
     CreditRequest(Subscriber, ConsumerKey),
     /// Return credit of a consumer that is not needed here.
     CreditReturn(Subscriber, i64),
+    /// A queue that is fed by a replay has room.
+    Feed(QueueKey),
     /// The store cannot read a message of a queue.
     Unreadable(QueueKey, RecordId),
     /// Call [`Home::handle_due`](super::home::Home::handle_due) for a queue at this time, not before; `u64::MAX`: never.
     Timer(u64, QueueKey),
-}
-
-/// Counters of homes since the broker's start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Messages added to queues.
-    pub enqueued: u64,
-    /// Messages consumed.
-    pub dequeued: u64,
-    /// Deliveries of messages that had been delivered before.
-    pub redelivered: u64,
-    /// Messages moved to a dead-letter queue.
-    pub dead_lettered: u64,
-    /// Expired messages.
-    pub expired: u64,
-    /// Dropped messages: failed or expired in a dead-letter queue, or in a queue that was removed.
-    pub dropped: u64,
 }
 
 /// The reason why a message is refused.

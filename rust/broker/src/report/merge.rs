@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::Query;
 use super::answer::json;
 use super::types::{
-    AckRow, Benchmark, Memory, Network, QueueRow, Session, ShardRow, SlowRow, Store, Waiting, WsBuffer,
+    AckRow, Benchmark, Memory, Network, QueueRow, RecordedRow, Session, ShardRow, SlowRow, Store, Waiting,
+    WsBuffer,
 };
 use crate::text::Weight;
 
@@ -41,6 +42,8 @@ pub enum Report {
     Store(Box<Store>),
     /// Of `slow`.
     Slow(Vec<SlowRow>),
+    /// Of `recorded`.
+    Recorded(Vec<RecordedRow>),
 }
 
 /// A report on its way to the asking shard; its memory counts as held.
@@ -77,6 +80,7 @@ impl Report {
             Query::Ack => Report::Ack(Vec::new()),
             Query::Store => Report::Store(Box::default()),
             Query::Slow => Report::Slow(Vec::new()),
+            Query::Recorded => Report::Recorded(Vec::new()),
         }
     }
 
@@ -155,6 +159,7 @@ impl Report {
             (Report::Queues(all), Report::Queues(one)) => all.extend(one),
             (Report::Ack(all), Report::Ack(one)) => all.extend(one),
             (Report::Slow(all), Report::Slow(one)) => all.extend(one),
+            (Report::Recorded(all), Report::Recorded(one)) => all.extend(one),
             (all, one) => debug_assert_eq!(*all, one, "reports of one answer are of one kind"),
         }
     }
@@ -168,6 +173,7 @@ impl Report {
                 (one.connection, &one.subscription).cmp(&(other.connection, &other.subscription))
             }),
             Report::Slow(rows) => rows.sort_by_key(|row| row.connection),
+            Report::Recorded(rows) => rows.sort_by(|one, other| one.name.cmp(&other.name)),
             _ => {}
         }
     }

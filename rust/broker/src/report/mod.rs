@@ -84,6 +84,8 @@ queries! {
     Store = "store",
     /// Slow consumers.
     Slow = "slow",
+    /// Recorded destinations.
+    Recorded = "recorded",
 }
 
 impl Query {

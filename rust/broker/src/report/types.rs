@@ -257,6 +257,23 @@ pub struct SlowRow {
     pub dropped: u64,
 }
 
+/// Query `recorded`: one recorded destination.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RecordedRow {
+    /// The destination.
+    pub name: String,
+    /// The epoch of its last message.
+    pub epoch: u64,
+    /// The `seq` of the first message that is there; above `last` if none is.
+    pub first: u64,
+    /// The `seq` of the last message that was written.
+    pub last: u64,
+    /// The `seq` of the last message that is safe.
+    pub durable: u64,
+    /// The bytes of its messages on disk.
+    pub bytes: u64,
+}
+
 /// Query `benchmark`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Benchmark {

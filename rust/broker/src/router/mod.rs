@@ -41,6 +41,7 @@ use crate::destination::tree::{FilterIndex, Tree};
 use crate::destination::{Kind, Pattern};
 use crate::ids::QueueKey;
 use crate::ids::ShardId;
+use crate::message::DEAD_LETTERS;
 use crate::text::{BLOCK_BYTES, Text};
 
 /// The maximum memory of names without subscriptions, which is also bounded by a share of `memory_limit`.
@@ -66,6 +67,8 @@ pub struct Destination {
     pub kind: Kind,
     /// The home of the name.
     pub home: ShardId,
+    /// Whether its home numbers and records its messages.
+    pub is_recorded: bool,
 }
 
 /// A subscribed name or pattern.
@@ -135,6 +138,8 @@ pub struct Router {
     found: Vec<FilterIndex>,
     wildcards: Wildcards,
     compat: Compat,
+    /// The names and patterns of recorded destinations.
+    recorded: Vec<Box<[u8]>>,
     shards: usize,
     entries_max: usize,
     /// The number of names that were ever learned from other shards.
@@ -163,6 +168,7 @@ impl Router {
             found: Vec::new(),
             wildcards: config.wildcards,
             compat: config.compat,
+            recorded: config.record.0.iter().map(|name| name.as_bytes().into()).collect(),
             shards: config.writers,
             entries_max: config.max_destinations,
             #[cfg(simulated)]
@@ -180,7 +186,23 @@ impl Router {
         self.visited += 1 + name.len() / 64;
         let kind = Kind::of(&name, self.compat);
         let home = crate::destination::home_in(&name, kind, self.shards);
-        self.names.add(hash, name, kind, home.unwrap_or_else(|| home_of(hash, self.shards)))
+        let is_recorded = self.is_recorded(&name, kind);
+        self.names.add(hash, name, (kind, is_recorded), home.unwrap_or_else(|| home_of(hash, self.shards)))
+    }
+
+    /// Whether a name is that of a recorded destination.
+    fn is_recorded(&self, name: &[u8], kind: Kind) -> bool {
+        matches!(kind, Kind::Topic | Kind::Queue)
+            && self.recorded.iter().any(|recorded| {
+                // Patterns match dead-letter queues only if they say so.
+                let is_named = !name.starts_with(DEAD_LETTERS) || recorded.starts_with(DEAD_LETTERS);
+                is_named
+                    && self.kind(recorded) == kind
+                    && match self.parse(recorded) {
+                        Ok(Some(pattern)) => pattern.matches(name),
+                        _ => **recorded == *name,
+                    }
+            })
     }
 
     /// Forgets names without subscriptions if they use too much memory. Call it between turns.

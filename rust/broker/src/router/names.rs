@@ -30,6 +30,7 @@ pub(super) struct Name {
     text: Arc<Text>,
     pub(super) kind: Kind,
     pub(super) home: ShardId,
+    pub(super) is_recorded: bool,
     /// Its queue, if this shard was its home at the last look-up.
     pub(super) queue: Option<QueueKey>,
     /// The filter of the subscriptions to this name itself.
@@ -104,11 +105,18 @@ impl Names {
     }
 
     /// Adds a new name.
-    pub(super) fn add(&mut self, hash: u64, text: Arc<Text>, kind: Kind, home: ShardId) -> Key {
+    pub(super) fn add(
+        &mut self,
+        hash: u64,
+        text: Arc<Text>,
+        (kind, is_recorded): (Kind, bool),
+        home: ShardId,
+    ) -> Key {
         let key = self.known.insert(Name {
             text,
             kind,
             home,
+            is_recorded,
             queue: None,
             exact: None,
             wild: SmallVec::new(),
@@ -235,7 +243,7 @@ mod tests {
 
     fn add(names: &mut Names, text: &str) -> Key {
         let hash = names.hash(text.as_bytes());
-        names.add(hash, Arc::new(text.as_bytes().into()), Kind::Topic, ShardId(0))
+        names.add(hash, Arc::new(text.as_bytes().into()), (Kind::Topic, false), ShardId(0))
     }
 
     fn find(names: &Names, text: &str) -> Option<Key> {

@@ -111,7 +111,8 @@ impl Router {
             }
         };
         let known = self.names.get(key).expect("found or remembered above");
-        let destination = Destination { key, kind: known.kind, home: known.home };
+        let Name { kind, home, is_recorded, .. } = *known;
+        let destination = Destination { key, kind, home, is_recorded };
         if known.generation != self.generation {
             self.resolve(key);
         }

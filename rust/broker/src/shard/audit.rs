@@ -70,8 +70,12 @@ impl Shard {
                 Pause::Arriving => true, // it is polled
                 Pause::Answers => !conn.output.outbox.is_empty() || !conn.answers.is_empty(),
                 Pause::Mail => !self.peers.inbound.is_empty(),
-                // The store wakes the shard when it has caught up.
-                Pause::Store => self.queues.home.store.is_far_behind() || self.was_woken(),
+                // The store wakes the shard when it has caught up, and so does the recording.
+                Pause::Store => {
+                    self.queues.home.store.is_far_behind()
+                        || self.queues.recorded.is_far_behind()
+                        || self.was_woken()
+                }
                 Pause::Deferred => conn.has_deferred() || self.is_fed_soon(conn),
             };
             audit.require(has_reason, || format!("{key:?} waits for {pause:?}, and nothing ends that wait"));
@@ -115,6 +119,7 @@ impl Shard {
                 Due::Waiting => Some(self.queues.next_expiry_ms),
                 Due::Monitor => Some(at_ms),
                 Due::Diagnostics(key) => self.diagnostics.watches.contains_key(&key).then_some(at_ms),
+                Due::Replay(key) => self.queues.recorded.replays.has(key).then_some(at_ms),
             };
             audit.require(expected == Some(at_ms), || {
                 format!("{due:?} is due at {at_ms}, expected {expected:?}")

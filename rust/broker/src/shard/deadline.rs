@@ -37,6 +37,7 @@ impl Shard {
                 Due::Waiting => self.queue().expire_waiting(),
                 Due::Monitor => self.diag().begin_monitor(),
                 Due::Diagnostics(key) => self.diag().watch_due(at_ms, key),
+                Due::Replay(key) => self.queues.recorded.replays.list(key),
             }
             self.queue().count_visits();
             self.settle();

@@ -54,6 +54,8 @@ impl Shard {
         self.settle();
         self.queues.home.store.abandon_answers();
         self.queues.home.store.end_turn();
+        self.queues.recorded.abandon_answers();
+        _ = self.queues.recorded.end_turn();
         self.deliveries.round_trips.abandon();
         self.turn.totals.lost.fetch_add(self.queues.home.held_for_later(), Ordering::Relaxed);
         self.forget_memory();
@@ -93,6 +95,11 @@ impl Shard {
         self.draining.as_ref().map(|draining| draining.next_ms(self.turn.now_ms))
     }
 
+    /// Whether the store and the recording have everything that they were told, and no answer waits for that.
+    fn is_everything_safe(&mut self) -> bool {
+        self.queues.recorded.is_settled() && self.queues.home.store.is_settled()
+    }
+
     /// Takes the next step, if its condition holds.
     pub(super) fn proceed_draining(&mut self) {
         let Some(draining) = &self.draining else { return };
@@ -105,7 +112,7 @@ impl Shard {
         if is_impatient {
             self.close_waiting();
         }
-        if !announced && self.is_quiet() && self.queues.home.store.is_settled() {
+        if !announced && self.is_quiet() && self.is_everything_safe() {
             self.peers.tell_all(Mail::Drained);
             if let Some(draining) = &mut self.draining {
                 draining.announced = true;
@@ -123,7 +130,7 @@ impl Shard {
             self.close_some(is_late);
         }
         // Messages may have expired, or been returned, since this shard announced that it has no work left.
-        let is_done = self.connections.table.is_empty() && self.queues.home.store.is_settled();
+        let is_done = self.connections.table.is_empty() && self.is_everything_safe();
         // A connection of another shard may still ask this home for the rest of its initial replay.
         if complete && is_done && (is_late || !self.queues.has_replays()) {
             self.stopped = true;

@@ -334,6 +334,7 @@ impl Shard {
     pub(super) fn post(&mut self) {
         // What has caused the mail is before what it causes in the store.
         self.queues.home.store.end_turn();
+        self.queue().end_turn_of_recording();
         self.peers.post(&mut self.notes, &mut self.queues.home, &self.turn);
     }
 

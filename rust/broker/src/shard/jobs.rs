@@ -103,8 +103,10 @@ impl Shard {
     /// Whether fan-outs and deferred deliveries have work for the next turn.
     pub(super) fn has_deliveries(&self) -> bool {
         let replays = &self.queues.replays;
-        let waits_for_memory =
-            self.deliveries.fan_outs.first().is_some() || replays.has_work() || replays.wait_for_memory();
+        let waits_for_memory = self.deliveries.fan_outs.first().is_some()
+            || replays.has_work()
+            || replays.wait_for_memory()
+            || self.queues.recorded.replays.has_listed();
         !self.connections.refill.is_empty()
             || (waits_for_memory && !must_wait_for_memory(&self.turn, &self.connections))
     }
@@ -115,6 +117,8 @@ impl Shard {
         self.delivery().refill_outboxes();
         self.delivery().pull_again();
         self.proceed_with_replays();
+        self.delivery().proceed_with_history();
+        self.settle();
     }
 
     /// Drops deferred deliveries and ends subscriptions when the shard ends, since there are no more turns.

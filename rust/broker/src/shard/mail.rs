@@ -116,6 +116,7 @@ impl Shard {
                     listener.descriptor_freed();
                 }
             }
+            Mail::Record(desk) => self.queues.recorded.desk = Some(desk),
             Mail::Restore(share) => self.queue().restore(*share),
             Mail::Ready => self.open_logins(),
             Mail::Drain => self.begin_draining(),
@@ -199,6 +200,7 @@ impl Shard {
             && self.deliveries.fan_outs.is_empty()
             && self.connections.refill.is_empty()
             && !self.queues.replays.has_work()
+            && !self.queues.recorded.replays.has_listed()
             && self.has_no_jobs()
             && self.connections.undrained.is_empty()
             && self.connections.parking.is_empty()

@@ -189,6 +189,7 @@ impl Shard {
         self.delivery().check_memory();
         self.connections.check_unfinished(&mut self.turn);
         self.take_mail();
+        self.delivery().take_history();
         self.proceed_with_jobs();
         self.dispatch_after_mail();
         let for_mail = self.turn.budget.go_on_to(TurnPart::Routes);

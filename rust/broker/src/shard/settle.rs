@@ -73,6 +73,7 @@ impl Shard {
                 self.diag().diagnosed(number, *report)
             }
             Note::Home(note) => self.queue().read_home_note(note),
+            Note::Record(note) => self.delivery().read_record_note(from, note),
             note @ (Note::Replay(_)
             | Note::Transaction(_)
             | Note::Memory(MemoryNote::AllowanceRequest(_))) => self.queue().read(from, note),
@@ -117,6 +118,7 @@ impl Shard {
     pub(super) fn resume_parked(&mut self) {
         if self.connections.parking.first_of(&[Pause::Store]).is_some()
             && !self.queues.home.store.is_far_behind()
+            && !self.queues.recorded.is_far_behind()
         {
             self.connections.retry_parked(&[Pause::Store]);
         }
@@ -179,6 +181,9 @@ impl Shard {
             self.delivery().answer_round_trips();
         }
         self.queue().ask_for_moved();
+        if self.queues.recorded.is_waited_for() {
+            self.queue().answer_recorded();
+        }
         if self.queues.home.store.is_waited_for() {
             self.queue().answer_saved();
         }

@@ -7,6 +7,7 @@ use std::{io, iter};
 use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
 
+use super::recording::Recording;
 use super::restoring::{Found, report, restore};
 use super::{Files, PROGRESS, READ_AT_ONCE, segment_bytes};
 use crate::door::Instant;
@@ -34,7 +35,7 @@ pub(super) fn read(log: &Log, record: RecordId) -> Option<OwnedMessage> {
 /// # Errors
 /// The directory has no log that can be read, or the disk has failed, in one line.
 pub(super) fn run(files: Files, shared: &Arc<Shared>) -> Result<(), String> {
-    let Files { directory, fsync, reserve_bytes, control, .. } = files;
+    let Files { directory, fsync, reserve_bytes, control, recording, .. } = files;
     let (dir, began) = (directory.path().display().to_string(), Instant::now());
     let path = directory.path().to_owned();
     let segment_bytes = segment_bytes(&directory);
@@ -54,6 +55,7 @@ pub(super) fn run(files: Files, shared: &Arc<Shared>) -> Result<(), String> {
         Err(error) => return Err(format!("cannot use dir '{dir}' for store=file: {error}")),
     };
     report(&recovered, &dir, began, shared);
+    let recording = recording.map(|settings| Recording::start(settings, shared, &control)).transpose()?;
     report_losses(&recovered, &shared.log);
     let read = |record| read(&log, record);
     let (next_record, figures) = (log.next_record(), log.figures());
@@ -82,6 +84,7 @@ pub(super) fn run(files: Files, shared: &Arc<Shared>) -> Result<(), String> {
     drop(requests);
     _ = reader.join();
     page_file.join();
+    recording.into_iter().for_each(Recording::end);
     Ok(())
 }
 

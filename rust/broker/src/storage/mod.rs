@@ -10,6 +10,7 @@ pub mod control;
 mod log_thread;
 pub mod offline;
 mod page_file;
+mod recording;
 mod restoring;
 mod sharing;
 #[cfg(simulated)]
@@ -48,27 +49,53 @@ fn segment_bytes(directory: &Directory) -> u64 {
 
 /// Why a store cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot use dir '{dir}' for store={}: {cause}", store.name())]
-pub struct StorageError {
-    dir: String,
-    store: StoreKind,
-    cause: Cause,
+pub enum StorageError {
+    /// The directory, or that of the recording in it, cannot be used.
+    #[error("cannot use dir '{dir}' for store={}: {cause}", store.name())]
+    Directory {
+        /// The directory.
+        dir: String,
+        /// The store.
+        store: StoreKind,
+        /// Why.
+        cause: Cause,
+    },
+    /// A value of `record` is no destination and no pattern.
+    #[error("{0}")]
+    Record(String),
 }
 
+/// Why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
-enum Cause {
+pub enum Cause {
+    /// It cannot be claimed.
     #[error(transparent)]
     Claim(#[from] ClaimError),
+    /// It cannot be opened.
     #[error(transparent)]
     Log(#[from] recovery::OpenError),
+    /// It cannot be opened.
     #[error(transparent)]
     Database(#[from] sqlite_thread::OpenError),
+    /// It cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// Another kind of store has used it.
     #[error("it has the messages of store={other} ('{file}'): start with that, or choose another dir")]
-    Other { other: &'static str, file: String },
+    Other {
+        /// That kind.
+        other: &'static str,
+        /// The file that shows it.
+        file: String,
+    },
+    /// More is to be kept free than the disk may have.
     #[error("store_reserve={} is more than half of its disk, which has {disk} bytes", show_size(*reserve))]
-    Reserve { reserve: u64, disk: u64 },
+    Reserve {
+        /// The bytes to be kept free.
+        reserve: u64,
+        /// The bytes of the disk.
+        disk: u64,
+    },
 }
 
 /// The storage that the settings choose.
@@ -88,6 +115,8 @@ pub(crate) struct Files {
     fsync: Fsync,
     reserve_bytes: u64,
     control: Arc<Control>,
+    /// `record=`.
+    recording: Option<recording::Settings>,
 }
 
 impl Storage {
@@ -105,11 +134,14 @@ impl Storage {
         }
         let path = Path::new(&config.working_dir).join(&config.dir);
         let store = config.store;
+        if let Some(refusal) = recording::refusal(config) {
+            return Err(StorageError::Record(refusal));
+        }
+        let holder = format!("process {} (stompica, port {})", process_id(), address.port());
         let claim = || -> Result<Directory, Cause> {
             if let Some(directory) = Directory::look_at(&path) {
                 check(store, &directory)?;
             }
-            let holder = format!("process {} (stompica, port {})", process_id(), address.port());
             let directory = Directory::claim(&path, &holder)?;
             check(store, &directory)?;
             match directory.disk_bytes() {
@@ -119,14 +151,19 @@ impl Storage {
                 _ => Ok(directory),
             }
         };
-        let directory =
-            claim().map_err(|cause| StorageError { dir: path.display().to_string(), store, cause })?;
+        let refused = |cause| StorageError::Directory { dir: path.display().to_string(), store, cause };
+        let directory = claim().map_err(refused)?;
+        let recording = match config.record.0.is_empty() {
+            true => None,
+            false => Some(open_recording(config, &path.join(recording::DIRECTORY), &holder, &directory)?),
+        };
         Ok(Storage::Disk(Files {
             store,
             directory,
             fsync: config.fsync,
             reserve_bytes: config.store_reserve,
             control: Arc::clone(control),
+            recording,
         }))
     }
 }
@@ -156,4 +193,24 @@ pub(crate) fn run(files: Files, shared: &Arc<Shared>) -> Result<(), String> {
         StoreKind::Sqlite => sqlite_thread::run(files, shared),
         StoreKind::File | StoreKind::Memory => log_thread::run(files, shared),
     }
+}
+
+/// Claims the directory of the recording, and checks that it is one of this version.
+fn open_recording(
+    config: &Config,
+    path: &Path,
+    holder: &str,
+    store: &Directory,
+) -> Result<recording::Settings, StorageError> {
+    let claim = || -> Result<Directory, Cause> {
+        let directory = Directory::claim(path, holder)?;
+        crate::store::recording::recovery::check(&directory)?;
+        Ok(directory)
+    };
+    let directory = claim().map_err(|cause| StorageError::Directory {
+        dir: path.display().to_string(),
+        store: config.store,
+        cause,
+    })?;
+    Ok(recording::Settings::new(config, directory, segment_bytes(store)))
 }

@@ -23,6 +23,7 @@
 
 pub mod file;
 pub mod handle;
+pub mod recording;
 #[cfg(not(any(simulated, loom)))]
 pub mod sqlite;
 

@@ -4,6 +4,7 @@
 //! value or is refused with `E-VALUE`; it is never ignored. If a header is repeated, the first one counts.
 
 mod durable;
+mod replay;
 mod send;
 mod subscribe;
 mod unbuilt;
@@ -14,6 +15,9 @@ use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError, header};
 
 pub use self::durable::{Durable, durable_of};
+#[cfg(test)]
+pub use self::replay::Until;
+pub use self::replay::{ReplayFrom, ReplayOptions, replay_options};
 pub use self::send::{Retain, SendOptions, options_in, send_options};
 pub use self::subscribe::{SubscribeOptions, subscribe_options};
 pub use self::unbuilt::{require_built_send, require_built_subscribe, shared_no_local};

@@ -15,14 +15,9 @@ const FALSE: &[&[u8]] = &[b"false"];
 const ZERO: &[&[u8]] = &[b"0"];
 
 /// Headers of SUBSCRIBE to any destination.
-const SUBSCRIBE: [Unbuilt; 14] = [
+const SUBSCRIBE: [Unbuilt; 9] = [
     (b"selector", NOTHING),
     (b"browser", FALSE),
-    (b"replay-from", &[]),
-    (b"replay-until", &[]),
-    (b"replay-delay", ZERO),
-    (b"on-gap", &[]),
-    (b"x-stream-offset", &[]),
     (b"x-stream-filter", &[]),
     (b"transformation", NOTHING),
     (b"activemq.exclusive", FALSE),

@@ -3,7 +3,7 @@
 use crate::audit::{Amount, Audit};
 use crate::ids::ShardId;
 use crate::queue::mail::{
-    AnswerNote, ConsumerNote, DiagnosticsNote, HomeNote, Note, Source, TransactionNote,
+    AnswerNote, ConsumerNote, DiagnosticsNote, HomeNote, Note, RecordNote, Source, TransactionNote,
 };
 use crate::queue::notes::{Local, Notes};
 use crate::queue::types::{Credit, Delivery, GivenBack, Progress};
@@ -47,6 +47,13 @@ impl Note {
                 messages.iter().for_each(|placed| placed.message.audit(audit));
                 audit.answer(requester.to());
             }
+            Note::Record(
+                RecordNote::Publish(message, requester) | RecordNote::PublishRetained(message, requester),
+            ) => {
+                message.audit(audit);
+                requester.iter().for_each(|requester| audit.answer(requester.to()));
+            }
+            Note::Record(_) => {}
             Note::Diagnostics(DiagnosticsNote::Diagnosed(_, report)) => audit.weight(&report.weight),
             Note::Diagnostics(DiagnosticsNote::Diagnose(..))
             | Note::Transaction(TransactionNote::Cancel(_))

@@ -9,7 +9,7 @@ use crate::ids::RecordId;
 
 /// Appends an entry whose fields are written by `fields`.
 #[inline]
-pub(super) fn append(out: &mut Vec<u8>, kind: u8, fields: impl FnOnce(&mut Vec<u8>)) {
+pub(in crate::store) fn append(out: &mut Vec<u8>, kind: u8, fields: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.resize(start + HEAD_BYTES, 0);
     fields(out);

@@ -73,7 +73,7 @@ impl Salt {
     pub const NONE: Salt = Salt(0);
 
     /// By what the checksum of an entry is changed.
-    fn mask(self) -> u32 {
+    pub(in crate::store) fn mask(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
@@ -193,7 +193,7 @@ pub fn messages_in(bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
 }
 
 /// The checksum of an entry with this content, the kind included, without salt.
-pub(super) fn checksum_of(content: &[u8]) -> u32 {
+pub(in crate::store) fn checksum_of(content: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&(content.len() as u32).to_le_bytes()), content)
 }
 

@@ -18,7 +18,7 @@
 pub mod batch;
 pub mod compaction;
 pub mod damage;
-mod encode;
+pub(in crate::store) mod encode;
 pub mod entry;
 pub mod group;
 pub mod handle;
