@@ -281,7 +281,7 @@ impl Inbox {
     }
 
     /// Gives a shard several messages that it wants.
-    pub fn give_all(&self, shard: usize, loaded: impl Iterator<Item = Loaded>) {
+    pub fn give_all(&self, shard: usize, loaded: Vec<Loaded>) {
         lock(&self.outlets[shard].loaded).extend(loaded);
         (self.wake)(shard);
     }

@@ -122,7 +122,9 @@ fn answer_together(requests: &[Request], inbox: &Inbox) {
         // On its own it may be longer, or all that the disk can still read.
         found.map_or_else(|| request.read().map_err(|_| Unreadable), Ok)
     };
-    inbox.give_all(first.shard, requests.iter().map(|request| (request.record, read(request))));
+    // What has to be read again is read before the shard's answers are locked.
+    let loaded: Vec<_> = requests.iter().map(|request| (request.record, read(request))).collect();
+    inbox.give_all(first.shard, loaded);
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ impl Reader {
                 break;
             }
             answered += loaded.len();
-            inbox.give_all(first.shard, loaded.into_iter());
+            inbox.give_all(first.shard, loaded);
         }
         answered
     }
