@@ -16,8 +16,7 @@ usage: stompica [serve] [key=value ...] [options]   start the broker
        stompica config [key=value ...]              print the effective settings and their sources
        stompica config check FILE                   check a settings file
        stompica diag [QUERY] [options]              query a running broker
-       stompica store info|verify|export|import|compact [options]
-                                                    work on the files of store=file while no broker runs
+       stompica store COMMAND [options]             info, verify, export, import, compact a store
        stompica record --diag URL --into DIR        record a running broker for analysis
        stompica bench list|run|compare|report       benchmark stompica and other brokers
        stompica --help | --version

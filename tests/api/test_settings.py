@@ -81,9 +81,8 @@ def test_a_bad_setting_prints_one_line_and_ends_with_status_2(
 
 @pytest.mark.parametrize(
     "argument",
-    ["auth=1", "auth=on", "users=.passwd", "tls_cert=a.pem", "tls_key=a.pem", "tls_client_ca=a.pem",
-     "record=/topic/a"],
-)  # fmt: skip
+    ["auth=1", "auth=on", "users=.passwd", "tls_cert=a.pem", "tls_key=a.pem", "tls_client_ca=a.pem"],
+)
 def test_a_setting_of_a_missing_feature_is_refused_by_name(stompica: CommandLine, argument: str) -> None:
     key, value = argument.split("=")
     message = refused(stompica("port=0", argument))
