@@ -15,9 +15,6 @@ from tests.support.process import BrokerProcess
 from tests.support.queues import fill
 
 SUBSCRIBE = [
-    ("replay-until", "last"),
-    ("replay-delay", "100"),
-    ("on-gap", "error"),
     ("x-queue-name", "mine"),
     ("x-queue-type", "stream"),
     ("x-single-active-consumer", "true"),
