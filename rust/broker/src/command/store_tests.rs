@@ -102,6 +102,22 @@ fn a_receipt_of_a_retained_message_waits_for_its_home_and_for_stores() {
 }
 
 #[test]
+fn a_removal_of_a_last_value_waits_for_somebody_elses_removal_that_is_not_safe() {
+    let (mut fixture, journal, key) = fixture();
+    let (topic, other) = (fixture.name_at(OWN, "/topic/"), fixture.client());
+    send(&mut fixture, key, &topic, "retain:set\n");
+    journal.save_all();
+    answer_saved(&mut fixture);
+    send(&mut fixture, key, &topic, "retain:remove\n");
+    send(&mut fixture, other, &topic, "retain:remove\nreceipt:r\n");
+    answer_saved(&mut fixture);
+    assert_eq!(fixture.sent_to(other), "", "the value would return after a crash");
+    journal.save_all();
+    answer_saved(&mut fixture);
+    assert_eq!(fixture.sent_to(other), RECEIPT);
+}
+
+#[test]
 fn a_disconnect_asks_the_shards_that_were_not_asked_before() {
     let (mut fixture, _, key) = fixture();
     fixture.subscribe_other("/topic/a");

@@ -7,6 +7,7 @@ use super::Owners;
 use super::mail::HomeNote;
 use super::notes::Local;
 use crate::door::planted;
+use crate::ids::NO_RECORD;
 use crate::message::OwnedMessage;
 use crate::requester::Requester;
 use crate::router::Destination;
@@ -94,6 +95,10 @@ impl Owners<'_> {
         } else if !planted!("removal-forgotten") {
             retained.remove(message.destination());
             self.queues.home.store.forget(before);
+            if before == NO_RECORD {
+                // Somebody else's removal may not be safe: without it the value would return.
+                self.queues.home.store.began_before();
+            }
         }
         self.rearm_waiting();
         if let Some(requester) = requester {
