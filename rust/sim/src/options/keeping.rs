@@ -39,7 +39,8 @@ impl DurableName {
     /// Its name as the store knows it.
     #[must_use]
     pub fn stored(&self) -> String {
-        let scope = self.scope.map_or(String::new(), |scope| scope.to_string());
+        // The scope is the login, which none has, and the `client-id`.
+        let scope = self.scope.map_or(String::new(), |scope| format!("\n{scope}"));
         format!("durable\n{scope}\n{}", self.name)
     }
 }
