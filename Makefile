@@ -57,7 +57,8 @@ loom:
 # The real broker in a simulated world, ten seconds of new seeds; docs/simulator.md. make sim SEED=1 repeats one.
 sim:
 	cd rust/sim && SEED='$(SEED)' SEEDS='$(SEEDS)' EVENTS='$(EVENTS)' ONLY='$(ONLY)' FAULT='$(FAULT)' \
-	  SECONDS='$(SECONDS)' CORES='$(CORES)' SHRINK='$(SHRINK)' cargo run --release --quiet --locked
+	  SECONDS='$(SECONDS)' CORES='$(CORES)' SHRINK='$(SHRINK)' LOG='$(LOG)' \
+	  cargo run --release --quiet --locked
 
 # Searches every planted fault, and writes the seeds needed into rust/sim/README.md. make sim-faults FAULTS=credit-twice
 # searches one and writes nothing.

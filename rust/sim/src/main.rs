@@ -9,6 +9,7 @@
 //! | `ONLY` | the name of the only checker whose findings count | all |
 //! | `CORES` | how many seeds run side by side | one for each core |
 //! | `SHRINK` | seconds for cutting down the trace of a failure | 20 |
+//! | `LOG` | 0: no seed has the real log on the simulated disk | 1 |
 //! | `FAULT` | a planted fault to switch on | none |
 //! | `FAULTS` | planted faults to search, with commas, in `SEEDS` seeds of each series; `all` writes the table to `README.md` | none |
 //!
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         }
     };
     std::panic::set_hook(Box::new(|_| ())); // a panic is a finding like others, and is shown as such
+    stompica_sim::options::log::IS_LEFT_OUT.store(!variables.log, Ordering::Relaxed);
     let steps = variables.events;
     let all_cores = variables.cores.map_or_else(cores, |cores| cores as usize);
     if let Some(sought) = &variables.faults {

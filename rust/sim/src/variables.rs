@@ -17,6 +17,8 @@ pub struct Variables {
     pub cores: Option<u64>,
     /// `SHRINK`: seconds for cutting down the trace of a failure.
     pub shrink: u64,
+    /// `LOG`: whether seeds may have the real log on the simulated disk.
+    pub log: bool,
     /// `ONLY`: the checker whose findings count.
     pub only: Option<&'static str>,
     /// `FAULT`: the planted fault that is switched on.
@@ -75,6 +77,7 @@ impl Variables {
             events: number("EVENTS", 1, EVENTS_MAX)?.unwrap_or(2000),
             cores: number("CORES", 1, CORES_MAX)?,
             shrink: number("SHRINK", 0, COUNT_MAX)?.unwrap_or(20),
+            log: number("LOG", 0, 1)?.unwrap_or(1) == 1,
             only: choice("ONLY", text("ONLY"), |only| {
                 let known = checkers::NAMES.iter().copied().find(|name| *name == only);
                 known.ok_or_else(|| format!("the name of a checker: {}", checkers::NAMES.join(", ")))

@@ -12,7 +12,7 @@ pub(super) const FILE: &str = "messages.db";
 /// SQLite is not there.
 #[derive(Debug, thiserror::Error)]
 #[error("this build has no SQLite")]
-pub(super) struct OpenError;
+pub struct OpenError;
 
 /// Refuses every directory.
 pub(super) fn check(_: &Directory) -> Result<(), OpenError> {

@@ -67,7 +67,7 @@ impl World {
     /// The process ends here and now, perhaps with the power, and a new one begins.
     pub(crate) fn crash(&mut self, random: &mut SmallRng) -> Result<(), Violation> {
         let (Some(options), Some(log)) = (self.options.store.log, &self.log) else { return Ok(()) };
-        let is_power_lost = random.random_range(0..100) < options.power;
+        let is_power_lost = random.random_range(0..100) < options.power && !log.has_unsafe;
         let safe = match options.fsync {
             _ if !is_power_lost => outside::now(),
             Fsync::Always => outside::now(),
@@ -80,6 +80,7 @@ impl World {
         self.tell(vec![Event::Crashed(safe)])?;
         self.broker.kill();
         self.summary.crashes += 1;
+        self.log.iter_mut().for_each(|log| log.has_unsafe = !is_power_lost);
         self.begin_life(random, |disk, seed| if is_power_lost { disk.crash(seed) } else { disk.kill() })
     }
 

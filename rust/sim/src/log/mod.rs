@@ -28,6 +28,9 @@ pub(crate) struct LogWorld {
     stalls_until: Duration,
     /// When the thread took its last turn.
     turned_at: Duration,
+    /// A kill has left what was found at the start and is not safe before the log is open: it was told to the checkers, so the
+    /// power does not fail meanwhile.
+    pub(super) has_unsafe: bool,
 }
 
 impl LogWorld {
@@ -42,6 +45,7 @@ impl LogWorld {
             is_open: false,
             stalls_until: Duration::ZERO,
             turned_at: Duration::ZERO,
+            has_unsafe: false,
         }
     }
 }
@@ -113,7 +117,11 @@ impl World {
             self.may_crash_again(&disk);
             let opened = self.broker.open_log(disk.clone(), options.sizes(), options.fsync);
             match opened {
-                Ok(()) => self.set_window(),
+                Ok(()) => {
+                    // Opening it has made safe what it has found.
+                    self.log.iter_mut().for_each(|log| log.has_unsafe = false);
+                    self.set_window();
+                }
                 Err(_) if disk.has_ended() => {}
                 // An error of the disk ends the process.
                 Err(_) if disk.has_failed() => {

@@ -1,5 +1,6 @@
 //! What a seed expands into for the real log on a simulated disk.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
@@ -7,6 +8,9 @@ use rand::{Rng as _, SeedableRng as _};
 use stompica_broker::config::{Config, Fsync, StoreKind};
 
 use super::{Options, Watching, one_of};
+
+/// Whether all seeds run without the log.
+pub static IS_LEFT_OUT: AtomicBool = AtomicBool::new(false);
 
 /// The log and its disk.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +45,7 @@ impl LogOptions {
     /// What a seed expands into; `None` in most of them.
     pub(super) fn draw(seed: u64, config: &mut Config) -> Option<Self> {
         let random = &mut SmallRng::seed_from_u64(seed ^ 0x0106_0D15_C000_0000);
-        if random.random_ratio(2, 3) {
+        if random.random_ratio(2, 3) || IS_LEFT_OUT.load(Ordering::Relaxed) {
             return None;
         }
         let interval = Duration::from_millis(one_of(random, &[1, 20, 1000]));
