@@ -10,6 +10,7 @@ use std::{io, iter};
 use super::batch::{Batch, Call, Piece};
 use super::damage::resume;
 use super::entry::{ENTRY_BYTES_MAX, Entry, Found, HEAD_BYTES, SegmentNumber};
+use super::group::CALL_BYTES;
 use super::log::Log;
 use super::segment::{HEADER_BYTES, Segment, SegmentFile};
 use super::table::Place;
@@ -62,7 +63,11 @@ impl Log {
         if let Some(superseded) = closed().find(|segment| segment.is_superseded) {
             return Some(superseded);
         }
-        if let Some(empty) = closed().find(|segment| segment.needed_bytes() == 0) {
+        // Counts of deliveries are written again. If they may be many, that alone is no reason: it would never end.
+        let counts_are_few = self.table.len() as u64 * CALL_BYTES <= self.segment_bytes() / 2;
+        let is_empty =
+            |segment: &&Segment| segment.needed_bytes() == 0 && (counts_are_few || !segment.has_counts);
+        if let Some(empty) = closed().find(is_empty) {
             return Some(empty);
         }
         if let Some(damaged) = closed().find(|segment| segment.is_damaged) {
@@ -95,8 +100,8 @@ impl Log {
     pub fn compact(&self, replacing: &mut Option<Replacing>, is_full: bool) -> Step {
         if replacing.is_none() {
             let Some(segment) = self.choose(is_full) else { return Step::Nothing };
-            let needed_bytes = segment.needed_bytes();
-            let end = if needed_bytes == 0 { HEADER_BYTES } else { segment.end };
+            let is_needed = segment.needed_bytes() > 0 || segment.has_counts;
+            let end = if is_needed { segment.end } else { HEADER_BYTES };
             let (number, file) = (segment.number, segment.file.clone());
             let step_bytes = STEP_BYTES.min(self.segment_bytes() / STEP_SHARE).max(1);
             *replacing = Some(Replacing { segment: number, file, at: HEADER_BYTES, end, step_bytes });
@@ -134,7 +139,11 @@ impl Replacing {
         let mut batch = Batch::default();
         let mut done = 0;
         self.fill(&mut bytes);
-        while done < bytes.len() {
+        // What stands for many records in a few bytes may take more when it is put together again.
+        let is_enough = |batch: &Batch| {
+            batch.bytes.len() as u64 + CALL_BYTES * batch.calls.len() as u64 > 2 * self.step_bytes
+        };
+        while done < bytes.len() && !is_enough(&batch) {
             match Found::at(&bytes[done..], self.file.salt) {
                 Found::Entry(entry, length) => {
                     let offset = self.at + done as u64;

@@ -244,6 +244,9 @@ impl Building<'_> {
             delivered.clear();
         }
         encode::append_delivered(&mut self.assembly.bytes, &mut delivered);
+        if let Some(segment) = self.segments.find_mut(self.segment).filter(|_| !delivered.is_empty()) {
+            segment.has_counts = true;
+        }
         self.salt.change(&mut self.assembly.bytes[start..]);
         let mut forgotten = std::mem::take(&mut self.assembly.forgotten);
         if !forgotten.is_empty() && planted!("tombstone-lost") {

@@ -170,6 +170,9 @@ impl Scan {
                 }
             }
             Entry::Delivered(delivered) => {
+                if let Some(here) = self.segments.get_mut(&place.segment) {
+                    here.has_counts = true;
+                }
                 for (record, counts) in *delivered {
                     let known = self.recovered.counts.entry(record).or_default();
                     *known = (*known).max(counts);

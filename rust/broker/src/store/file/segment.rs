@@ -143,6 +143,8 @@ pub struct Segment {
     pub shared: HashMap<u64, u32>,
     /// What is forgotten here: it is needed as long as the segments that have the messages exist.
     pub forgets: Forgets,
+    /// Whether it has counts of deliveries, which may be needed however few messages it has.
+    pub has_counts: bool,
     /// Whether a part of it was damaged, so that it has to be replaced.
     pub is_damaged: bool,
     /// Whether its file is kept under another name instead of being removed: damage in it could not be copied.
@@ -208,6 +210,7 @@ impl Segment {
             bytes: 0,
             shared: HashMap::default(),
             forgets: Forgets::default(),
+            has_counts: false,
             is_damaged: false,
             keeps_file: false,
             is_superseded: false,

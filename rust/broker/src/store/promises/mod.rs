@@ -28,9 +28,6 @@ const SEGMENT: u64 = 4096;
 
 /// A store without its thread.
 pub trait Backend: Debug + Sized + Send + 'static {
-    /// Whether it may lose how often a message was delivered. Wrong: the log does, with a segment of which nothing else is needed.
-    const FORGETS_COUNTS: bool;
-
     /// Opens the store in a directory. Returns what it has, and the first record that it has not.
     fn open(at: &Path, fsync: Fsync) -> (Self, Recovered, RecordId);
 
@@ -60,8 +57,6 @@ fn claim(at: &Path) -> Directory {
 }
 
 impl Backend for File {
-    const FORGETS_COUNTS: bool = true;
-
     fn open(at: &Path, fsync: Fsync) -> (Self, Recovered, RecordId) {
         let (log, recovered) = Log::open(claim(at), SEGMENT, |_, _| true).expect("a log");
         let next = log.next_record();
@@ -87,8 +82,6 @@ impl Backend for File {
 }
 
 impl Backend for Sqlite {
-    const FORGETS_COUNTS: bool = false;
-
     fn open(at: &Path, fsync: Fsync) -> (Self, Recovered, RecordId) {
         let (database, recovered) = Database::open(claim(at), fsync, 0, |_| true).expect("a database");
         let next = database.next_record();
