@@ -1,6 +1,6 @@
 //! Takes the entries of segments, one segment after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use super::damage::{Broken, Damage, resume, synced_behind};
@@ -25,6 +25,8 @@ pub(super) struct Scan {
     group: u64,
     /// The last group that was synced as far as the whole log knows, once that was needed.
     synced: Option<u64>,
+    /// The groups at the end of the last segment that none calls synced, with their offsets.
+    unsynced: VecDeque<(u64, u64)>,
     /// Whether the log was cut off where a group stood that says so.
     is_cut: bool,
     next_record: RecordId,
@@ -76,6 +78,7 @@ impl Scan {
         later: &[FoundFile],
     ) -> Result<bool, OpenError> {
         let mut at = HEADER_BYTES as usize;
+        self.unsynced.clear(); // a segment begins when all before it is safe
         // The current group, and its entries so far: they count only once all of them are there.
         let (mut group, mut group_end, mut start) = (None::<Group>, at, at);
         let mut entries = Vec::new();
@@ -90,6 +93,8 @@ impl Scan {
                 Found::Entry(Entry::Group(begun), length) => {
                     self.take_all(number, &mut entries); // behind damage, one begins before the other has ended
                     (group, start) = (Some(begun), at);
+                    self.unsynced.push_back((begun.number, at as u64));
+                    while self.unsynced.pop_front_if(|(number, _)| *number <= begun.synced).is_some() {}
                     at += length;
                     group_end = at.saturating_add(begun.length as usize);
                 }
@@ -286,11 +291,27 @@ impl Scan {
         Ok(())
     }
 
+    /// Writes again what may not be on the disk although it can be read: after a sync that has failed the system may call it
+    /// clean, and a further sync would do nothing.
+    fn write_tail_again(&self) -> Result<(), OpenError> {
+        let Some((_, segment)) = self.segments.last_key_value() else { return Ok(()) };
+        let Some((_, start)) = self.unsynced.front().filter(|(_, start)| *start < segment.end) else {
+            return Ok(());
+        };
+        let mut bytes = vec![0; usize::try_from(segment.end - start).unwrap_or(usize::MAX)];
+        let file = &segment.file.file;
+        // What cannot be read is damaged, and stays as it is.
+        let Ok(count) = file.read_at(&mut bytes, *start) else { return Ok(()) };
+        let written = file.write_at(&bytes[..count], *start);
+        written.map_err(|error| OpenError::Io { file: segment::name(segment.number), error })
+    }
+
     /// Cuts segments to what they have, makes the last one safe, and sorts the messages of queues.
     pub(super) fn end(mut self, medium: Box<dyn Medium>, segment_bytes: u64) -> Result<Opened, OpenError> {
         if self.is_cut && self.segments.last_key_value().is_some_and(|(_, segment)| segment.is_damaged) {
             self.keep_proof()?;
         }
+        self.write_tail_again()?;
         let last = self.segments.last_key_value().map(|(number, _)| *number);
         for segment in self.segments.values_mut() {
             let is_longer = segment.room > segment.end;
