@@ -9,7 +9,7 @@ use super::batch::{Batch, Call};
 use super::entry::Message;
 use super::inbox::Inbox;
 use super::log::Log;
-use super::medium_double::Disk;
+use super::medium_double::{Disk, Fault};
 use super::reader::Request;
 use super::writer::Writer;
 use crate::config::Fsync;
@@ -295,4 +295,27 @@ fn requests_that_nobody_can_answer_do_not_pile_up() {
     }
     fixture.turn();
     assert!(fixture.inbox.loaded(0).len() > 5000);
+}
+
+#[test]
+fn after_a_sync_that_failed_the_next_process_makes_safe_what_it_finds() {
+    for (calls, seed) in (0..8).flat_map(|calls| (0..10).map(move |seed| (calls, seed))) {
+        let mut fixture = Fixture::new(Disk::new(100 * SEGMENT));
+        fixture.keep();
+        fixture.turn();
+        fixture.disk.plan(calls, Fault::Once(io::ErrorKind::Other));
+        let has_failed = (0..5).any(|_| {
+            fixture.keep();
+            fixture.try_turn().is_err()
+        });
+        assert!(has_failed, "{calls} calls");
+        // The system still gives it what it has not written.
+        let mut fixture = Fixture::new(fixture.disk.kill());
+        let mut expected = found(&fixture.disk.kill());
+        assert!(!expected.is_empty());
+        expected.insert(fixture.keep());
+        fixture.turn();
+        assert_eq!(fixture.safe(0), fixture.position);
+        assert_eq!(found(&fixture.disk.crash(seed)), expected, "{calls} calls, seed {seed}");
+    }
 }
