@@ -90,6 +90,8 @@ impl Resumption {
                 known.asked.clear();
                 (known.exists, known.absent) = (None, None);
                 known.due.clear();
+                // They may come before its end, and need not.
+                known.settled.extend(known.left.iter().copied());
             }
             Request::Send(message) => {
                 self.last = self.last.max(message.id);
