@@ -26,6 +26,8 @@ struct Known {
     absent: Option<Duration>,
     /// Persistent messages that were sent meanwhile, and when that was confirmed.
     due: BTreeMap<MessageId, Option<Duration>>,
+    /// Whether a holder with ack auto has asked for it in this life: what was written to it is consumed, read or not.
+    has_auto: bool,
     /// Messages that holders have acknowledged, refused, or got with ack auto.
     settled: BTreeSet<MessageId>,
     acknowledged: BTreeMap<MessageId, Duration>,
@@ -78,6 +80,7 @@ impl Resumption {
                 if let Some(durable) = &subscription.durable {
                     let known = &mut self.all[durable.number];
                     known.absent = None;
+                    known.has_auto |= subscription.ack == AckMode::Auto;
                     if known.ends == 0 {
                         known.asked.insert((client, subscription.id));
                     }
@@ -209,6 +212,7 @@ impl Resumption {
             let left: BTreeSet<MessageId> = own.filter_map(|survivor| survivor.message).collect();
             let is_lost = |(id, confirmed): &(&MessageId, &Option<Duration>)| {
                 confirmed.is_some_and(|at| at <= safe)
+                    && !known.has_auto
                     && !known.settled.contains(id)
                     && !left.contains(id)
                     && !self.expiring.contains(id)
@@ -226,7 +230,7 @@ impl Resumption {
             known.left = if is_there { left } else { BTreeSet::new() };
             (known.exists, known.absent) =
                 if is_there { (Some(Duration::ZERO), None) } else { (None, Some(Duration::ZERO)) };
-            (known.asked, known.ends) = (BTreeSet::new(), 0);
+            (known.asked, known.ends, known.has_auto) = (BTreeSet::new(), 0, false);
             (known.settled, known.acknowledged, known.seen) = Default::default();
         }
         (self.held, self.sent, self.acked) = Default::default();
@@ -253,7 +257,10 @@ impl Resumption {
     fn finish(&self) -> Result<(), Violation> {
         for (number, known) in self.all.iter().enumerate().filter(|(_, known)| known.exists.is_some()) {
             let is_missing = |id: &&MessageId| {
-                !known.seen.contains(id) && !known.settled.contains(id) && !self.expiring.contains(id)
+                !(known.has_auto
+                    || known.seen.contains(id)
+                    || known.settled.contains(id)
+                    || self.expiring.contains(id))
             };
             if let Some(id) = known.left.iter().find(is_missing) {
                 let text =
