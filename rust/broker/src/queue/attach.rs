@@ -150,8 +150,13 @@ impl Owners<'_> {
                 // Each home answers once; the last requester is the caller's own.
                 let requesters = (1..self.turn.shards).map(|_| to.requester()).collect();
                 let topic_text = topic.into();
-                let binding_of =
-                    Binding { subscription: binding, topic: topic_text, requesters, record: NO_RECORD };
+                let binding_of = Binding {
+                    subscription: binding,
+                    topic: topic_text,
+                    requesters,
+                    record: NO_RECORD,
+                    since: NO_RECORD,
+                };
                 self.queues.bindings.insert(queue, binding_of);
                 self.define(queue, name, shared);
                 let newcomer = Newcomer { key: binding, without };
@@ -171,8 +176,11 @@ impl Owners<'_> {
     /// Keeps the definition of a durable subscription in the store, in place of the one before.
     fn define(&mut self, queue: QueueKey, name: &[u8], shared: bool) {
         let Some(binding) = self.queues.bindings.get_mut(&queue) else { return };
-        let mut definition = definition(name, &binding.topic, shared);
+        let mut definition = definition(name, &binding.topic, shared, binding.since);
         self.queues.home.store.keep(DEFINITIONS, &mut definition);
+        if binding.since == NO_RECORD {
+            binding.since = definition.record;
+        }
         let before = std::mem::replace(&mut binding.record, definition.record);
         self.queues.home.store.forget(before);
     }

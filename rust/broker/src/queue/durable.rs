@@ -15,4 +15,6 @@ pub(crate) struct Binding {
     pub(crate) requesters: Vec<Requester>,
     /// Its record in the store.
     pub(crate) record: RecordId,
+    /// Messages with smaller records are those of an earlier subscription of this name, which was ended.
+    pub(crate) since: RecordId,
 }

@@ -19,7 +19,7 @@ use super::types::FIRST_SEQ;
 use super::{Owners, QueueKind};
 use crate::door::sync::{AtomicUsize, Ordering};
 use crate::door::{HashMap, planted};
-use crate::ids::{ConnKey, QueueKey, RecordId};
+use crate::ids::{ConnKey, NO_RECORD, QueueKey, RecordId};
 use crate::log::Level;
 use crate::message::OwnedMessage;
 use crate::router::group::{Framing, WireFormat};
@@ -33,14 +33,39 @@ pub const DURABLE: &[u8] = b"durable\n";
 /// The message id of the definition of a durable subscription that several may hold.
 const SHARED: &[u8] = b"shared";
 
-/// The definition of a durable subscription as a message.
-pub(super) fn definition(name: &[u8], topic: &[u8], shared: bool) -> OwnedMessage {
+/// How the header begins that names the first record of a durable subscription.
+const SINCE: &[u8] = b"since:";
+
+/// The definition of a durable subscription as a message. `since`: its messages have larger records; [`NO_RECORD`]: larger than
+/// that of the definition.
+pub(super) fn definition(name: &[u8], topic: &[u8], shared: bool, since: RecordId) -> OwnedMessage {
     let id = if shared { SHARED } else { b"" };
-    let message =
-        Message { destination: topic, id, sender: 0, headers: b"", plain: true, expires_ms: 0, body: name };
+    let headers = if since == NO_RECORD { Vec::new() } else { since_header(since) };
+    let message = Message {
+        destination: topic,
+        id,
+        sender: 0,
+        headers: &headers,
+        plain: true,
+        expires_ms: 0,
+        body: name,
+    };
     let mut owned = OwnedMessage::new(&message);
     owned.persistent = true;
     owned
+}
+
+/// The header of a definition by which messages with smaller records do not belong to it.
+#[must_use]
+pub fn since_header(since: RecordId) -> Vec<u8> {
+    [SINCE, since.to_string().as_bytes(), b"\n"].concat()
+}
+
+/// The first record of the durable subscription whose definition has these headers and this record.
+#[must_use]
+pub fn since_of(headers: &[u8], record: RecordId) -> RecordId {
+    let header = headers.strip_prefix(SINCE).and_then(|rest| rest.strip_suffix(b"\n"));
+    header.and_then(|number| str::from_utf8(number).ok()?.parse().ok()).unwrap_or(record)
 }
 
 /// A queue and the messages in it, in order.
@@ -177,7 +202,8 @@ impl Owners<'_> {
         match self.router.subscribe(topic, nobody, wire_format, Some(queue), None) {
             Ok((subscription, _)) => {
                 let (topic, record) = (topic.into(), definition.record);
-                let binding = Binding { subscription, topic, requesters: Vec::new(), record };
+                let since = since_of(definition.message().headers, record);
+                let binding = Binding { subscription, topic, requesters: Vec::new(), record, since };
                 self.notes.leave(Local::Announce {
                     topic: self.router.shared_text(&binding.topic),
                     to: None,
@@ -232,7 +258,16 @@ impl Owners<'_> {
                 key
             }
         };
-        self.queues.home.restore(key, &messages[done..end]);
+        // Of an earlier subscription of this name: the process ended before all of them were forgotten.
+        let since = self.queues.bindings.get(&key).map_or(NO_RECORD, |binding| binding.since);
+        let mut own = Vec::with_capacity(end - done);
+        for stub in &messages[done..end] {
+            match stub.record < since {
+                true => self.queues.home.store.forget(stub.record),
+                false => own.push(*stub),
+            }
+        }
+        self.queues.home.restore(key, &own);
         restoration.line = (end < messages.len()).then_some((line, end));
     }
 }

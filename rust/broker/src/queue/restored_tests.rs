@@ -17,6 +17,7 @@ use crate::turn::Turn;
 fn restored(
     definitions: Vec<OwnedMessage>,
     retained: Vec<OwnedMessage>,
+    lines: Vec<Line>,
     check: impl FnOnce(&mut Owners<'_>, &Journal),
 ) {
     let config = Config { writers: 1, ..Config::default() };
@@ -37,7 +38,7 @@ fn restored(
         counts: HashMap::default(),
         definitions,
         retained,
-        lines: Vec::new(),
+        lines,
         homes,
     });
     owners.proceed_with_restoring();
@@ -53,7 +54,7 @@ fn a_retained_message_that_was_replaced_is_forgotten_and_not_counted() {
         message.record = record;
         message
     };
-    restored(Vec::new(), vec![value(5), value(6)], |owners, journal| {
+    restored(Vec::new(), vec![value(5), value(6)], Vec::new(), |owners, journal| {
         assert_eq!(owners.queues.retained.record_of(b"/t/a"), 6);
         let facts = (owners.queues.retained.count(), journal.calls());
         assert_eq!(facts, (1, vec![Call::Forget(5)]), "one value, and the older one is forgotten");
@@ -64,14 +65,32 @@ fn a_retained_message_that_was_replaced_is_forgotten_and_not_counted() {
 fn a_durable_subscription_that_was_defined_anew_is_restored_once() {
     let name = b"durable\n\nd";
     let defined = |record, shared| {
-        let mut message = definition(name, b"/topic/a", shared);
+        let mut message = definition(name, b"/topic/a", shared, NO_RECORD);
         message.record = record;
         message
     };
-    restored(vec![defined(5, false), defined(6, true)], Vec::new(), |owners, journal| {
+    restored(vec![defined(5, false), defined(6, true)], Vec::new(), Vec::new(), |owners, journal| {
         let facts = (owners.queues.home.iter().count(), owners.queues.bindings.len(), journal.calls());
         assert_eq!(facts, (1, 1, vec![Call::Forget(5)]), "one queue, one binding");
     });
+}
+
+/// The process has ended before all messages of the subscription that was ended were forgotten: its places were used again.
+#[test]
+fn messages_of_an_earlier_subscription_of_the_same_name_are_forgotten() {
+    let name = b"durable\n\nd";
+    let stub = |record, seq| Stub { record, seq: FIRST_SEQ + seq, expires_ms: 0, bytes: 10 };
+    let line = || vec![(name[..].into(), vec![stub(5, 0), stub(8, 0), stub(6, 1), stub(9, 1)])];
+    for (since, left) in [(NO_RECORD, 2), (6, 3), (1, 4)] {
+        let mut defined = definition(name, b"/topic/a", false, since);
+        defined.record = 7;
+        restored(vec![defined], Vec::new(), line(), |owners, journal| {
+            let queue = owners.queues.home.find(name).and_then(|key| owners.queues.home.queue(key));
+            assert_eq!(queue.map(|queue| queue.pending.len()), Some(left), "since {since}");
+            let forgotten = [5, 6].into_iter().take(4 - left).map(Call::Forget);
+            assert_eq!(journal.calls(), forgotten.collect::<Vec<_>>());
+        });
+    }
 }
 
 /// The bytes that a shard holds were too few by what the thread of the store had created.
@@ -79,11 +98,11 @@ fn a_durable_subscription_that_was_defined_anew_is_restored_once() {
 fn what_the_thread_of_the_store_has_created_is_counted_where_it_goes() {
     let created = std::thread::spawn(|| {
         let value = crate::queue::stale::tests::message(b"/t/a", b"x", 0);
-        (definition(b"durable\n\nd", b"/topic/a", false), value)
+        (definition(b"durable\n\nd", b"/topic/a", false, NO_RECORD), value)
     });
     let (defined, value) = created.join().expect("no panic");
     let before = crate::held::bytes();
-    restored(vec![defined], vec![value], |owners, _| {
+    restored(vec![defined], vec![value], Vec::new(), |owners, _| {
         assert!(crate::held::bytes() > before, "the value is held");
         assert_eq!(owners.queues.retained.count(), 1);
     });

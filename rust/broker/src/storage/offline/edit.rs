@@ -9,6 +9,7 @@ use super::view::read;
 use super::{Headers, OfflineError, StoredMessage};
 use crate::door::{Directory, HashMap, process_id};
 use crate::ids::RecordId;
+use crate::queue::restored::since_header;
 use crate::queue::types::FIRST_SEQ;
 use crate::storage::segment_bytes;
 use crate::store::file::batch::Batch;
@@ -20,6 +21,8 @@ use crate::store::file::recovery::{Recovered, Waiting, check};
 use crate::store::file::segments::Purpose;
 use crate::store::{DEFINITIONS, RETAINED};
 
+/// No record is smaller.
+const FIRST_RECORD: RecordId = 1;
 /// A group of added messages is written when it takes more than this part of a segment, as a divisor of its length.
 const GROUP_SHARE: u64 = 8;
 /// A store that only this process uses.
@@ -84,7 +87,11 @@ impl Editor {
         }
         let place = self.places.entry(message.queue.clone()).or_insert(0);
         *place = (*place).max(FIRST_SEQ);
-        let headers = lines_of(&message.headers);
+        // Its messages may come before it.
+        let headers = match message.queue == DEFINITIONS {
+            true => since_header(FIRST_RECORD),
+            false => lines_of(&message.headers),
+        };
         self.batch.keep(&Message {
             record: self.next_record,
             place: *place,

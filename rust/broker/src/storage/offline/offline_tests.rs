@@ -5,6 +5,11 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use super::*;
+use crate::door::Directory;
+use crate::store::file::batch::Batch;
+use crate::store::file::entry::Message;
+use crate::store::file::log::Log;
+use crate::store::file::segments::Purpose;
 use crate::store::{DEFINITIONS, RETAINED};
 
 fn message(queue: &str, body: &[u8]) -> StoredMessage {
@@ -63,7 +68,12 @@ fn files(at: &Path) -> BTreeMap<String, Vec<u8>> {
 fn what_is_added_is_read_as_it_was() {
     let at = TempDir::new().expect("room");
     let mut editor = edit(at.path());
-    let durable = StoredMessage { queue: DEFINITIONS.to_vec(), body: b"durable\nd".to_vec(), ..complete() };
+    let durable = StoredMessage {
+        queue: DEFINITIONS.to_vec(),
+        body: b"durable\nd".to_vec(),
+        headers: Vec::new(),
+        ..complete()
+    };
     let retained = StoredMessage { queue: RETAINED.to_vec(), ..complete() };
     let waiting = StoredMessage { queue: b"durable\nd".to_vec(), ..complete() };
     let sent = [
@@ -95,7 +105,9 @@ fn what_is_added_is_read_as_it_was() {
 #[test]
 fn later_messages_are_behind_earlier_ones_and_what_is_unique_is_added_once() {
     let at = TempDir::new().expect("room");
-    let definition = StoredMessage { queue: DEFINITIONS.to_vec(), ..message("/topic/a", b"durable\nd") };
+    let headers = Vec::new();
+    let definition =
+        StoredMessage { queue: DEFINITIONS.to_vec(), headers, ..message("/topic/a", b"durable\nd") };
     let value = |body| StoredMessage { queue: RETAINED.to_vec(), ..message("/topic/a", body) };
     for (round, is_new) in [("1", true), ("2", false)] {
         let mut editor = edit(at.path());
@@ -106,6 +118,32 @@ fn later_messages_are_behind_earlier_ones_and_what_is_unique_is_added_once() {
     }
     let found = all(&view(at.path()));
     assert_eq!(found, [message("/queue/a", b"1"), message("/queue/a", b"2"), definition, value(b"1")]);
+}
+
+/// As a start does: messages that a crash has left of an earlier subscription of the same name are not exported.
+#[test]
+fn messages_of_a_subscription_that_was_ended_are_left_out() {
+    let at = TempDir::new().expect("room");
+    let directory = Directory::claim(at.path(), "this test").expect("nobody uses it");
+    let (mut log, _) = Log::open_with_reserve(directory, 1 << 20, 0, |_, _| true).expect("an empty log");
+    let mut batch = Batch::default();
+    let mut keep = |queue: &[u8], record, headers: &[u8], body: &[u8]| {
+        let own = Message { queue, record, headers, body, destination: b"/topic/a", ..Message::default() };
+        batch.keep(&own);
+    };
+    // The first one was defined anew while it was there, the second one was ended and created again.
+    keep(b"durable\na", 2, b"", b"kept");
+    keep(DEFINITIONS, 3, b"since:1\n", b"durable\na");
+    keep(b"durable\nb", 4, b"", b"ended");
+    keep(DEFINITIONS, 1, b"", b"durable\nb");
+    keep(DEFINITIONS, 5, b"", b"durable\nb");
+    keep(b"durable\nb", 6, b"", b"kept");
+    log.write(&[batch], 7, Purpose::Messages).expect("room");
+    log.close().expect("room");
+    drop(log);
+    let bodies = |message: StoredMessage| message.body;
+    let found = all(&view(at.path())).into_iter().filter(|it| it.queue != DEFINITIONS);
+    assert_eq!(found.map(bodies).collect::<Vec<_>>(), [b"kept", b"kept"]);
 }
 
 #[test]

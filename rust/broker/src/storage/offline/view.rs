@@ -6,10 +6,11 @@ use stompica_proto::{Version, escape};
 
 use super::{Headers, Kind, OfflineError, StoredMessage};
 use crate::door::{HashMap, ViewedDirectory};
-use crate::ids::RecordId;
+use crate::ids::{NO_RECORD, RecordId};
+use crate::queue::restored::since_of;
 use crate::storage::SEGMENT_BYTES;
 use crate::store::file::damage::Damage;
-use crate::store::file::entry::{Counts, Entry, Found, Message, Salt};
+use crate::store::file::entry::{Counts, Entry, Found, Message, Salt, messages_in};
 use crate::store::file::reader::Request;
 use crate::store::file::recovery::{self, Opened, Recovered, Waiting};
 use crate::store::file::segment;
@@ -79,7 +80,29 @@ impl View {
         let Opened { segments, table, recovered, .. } =
             opened.map_err(|error| OfflineError::of("read", &dir, error))?;
         let Recovered { queues, counts, damages, torn_bytes } = recovered;
-        Ok(View { segments, table, queues: queues.into_iter().collect(), counts, damages, torn_bytes })
+        let queues = queues.into_iter().collect();
+        let mut view = View { segments, table, queues, counts, damages, torn_bytes };
+        view.leave_out_ended();
+        Ok(view)
+    }
+
+    /// Leaves out messages of durable subscriptions that were ended and defined again before a crash, as a start does.
+    fn leave_out_ended(&mut self) {
+        let definitions = self.queues.iter().find(|(name, _)| name == DEFINITIONS);
+        let mut since = HashMap::default();
+        for Waiting { record, .. } in definitions.map(|(_, all)| &all[..]).unwrap_or_default() {
+            let bytes = self.request(*record).and_then(|request| request.read().ok()).unwrap_or_default();
+            for Message { headers, body, .. } in messages_in(&bytes) {
+                // The newest one counts.
+                let newest = since.entry(body.to_vec()).or_insert((*record, NO_RECORD));
+                *newest = (*newest).max((*record, since_of(headers, *record)));
+            }
+        }
+        for (name, waiting) in &mut self.queues {
+            if let Some((_, first)) = since.get(name) {
+                waiting.retain(|one| one.record >= *first);
+            }
+        }
     }
 
     /// The number of its files.
@@ -133,12 +156,16 @@ impl View {
     }
 
     fn read_one(&self, record: RecordId) -> Result<StoredMessage, (String, u64)> {
-        let stored = self.table.find(record).ok_or_else(|| (String::new(), 0))?;
-        let Place { segment, offset } = stored.place;
-        let file = self.segments.find(segment).map(|segment| segment.file.clone());
+        let Place { segment, offset } = self.table.find(record).ok_or_else(|| (String::new(), 0))?.place;
         let counts = self.counts.get(&record).copied().unwrap_or_default();
-        let read = file.and_then(|file| read(Request { shard: 0, record, file, stored }, counts));
+        let read = self.request(record).and_then(|request| read(request, counts));
         read.ok_or_else(|| (segment::name(segment), offset))
+    }
+
+    fn request(&self, record: RecordId) -> Option<Request> {
+        let stored = self.table.find(record)?;
+        let file = self.segments.find(stored.place.segment)?.file.clone();
+        Some(Request { shard: 0, record, file, stored })
     }
 }
 
@@ -159,7 +186,8 @@ fn message_of(message: &Message<'_>, counts: Counts) -> StoredMessage {
         place: message.place,
         destination: message.destination.to_vec(),
         id: message.id.to_vec(),
-        headers: headers_of(message.headers),
+        // A definition has none of a client.
+        headers: if message.queue == DEFINITIONS { Vec::new() } else { headers_of(message.headers) },
         body: message.body.to_vec(),
         persistent: message.persistent,
         grouped: message.grouped,
