@@ -1,6 +1,7 @@
 //! Damage in a segment: where to go on behind it, and what is known of what is lost.
 
 use std::fmt;
+use std::iter::successors;
 
 use super::entry::{
     Entry, Found, GROUP_BYTES, Group, HEAD_BYTES, Salt, SegmentNumber, TRANSACTION, messages_in,
@@ -144,13 +145,13 @@ pub fn next_group(bytes: &[u8], from: usize, salt: Salt) -> Option<(usize, Group
     })
 }
 
+/// The valid beginnings of groups at or behind an offset.
+pub fn groups(bytes: &[u8], from: usize, salt: Salt) -> impl Iterator<Item = (usize, Group)> {
+    successors(next_group(bytes, from, salt), move |(start, _)| next_group(bytes, start + 1, salt))
+}
+
 /// The last group that any group behind an offset calls synced; 0: none does.
 #[must_use]
-pub fn synced_behind(bytes: &[u8], mut from: usize, salt: Salt) -> u64 {
-    let mut synced = 0;
-    while let Some((start, group)) = next_group(bytes, from, salt) {
-        synced = synced.max(group.synced);
-        from = start + 1;
-    }
-    synced
+pub fn synced_behind(bytes: &[u8], from: usize, salt: Salt) -> u64 {
+    groups(bytes, from, salt).map(|(_, group)| group.synced).max().unwrap_or(0)
 }

@@ -12,7 +12,7 @@ use super::log::{NEW, RecordLog};
 use super::segment::{self, BadHeader, HEADER_BYTES, Header};
 use crate::door::HashMap;
 use crate::door::medium::{Medium, SharedFile, read_readable};
-use crate::store::file::damage::{next_group, synced_behind};
+use crate::store::file::damage::{groups, next_group, synced_behind};
 use crate::store::file::entry::{Salt, SegmentNumber};
 use crate::store::file::recovery::OpenError;
 
@@ -143,7 +143,10 @@ impl<'a> Scan<'a> {
             // The groups before the next segment are safe.
             let next = all[at + 1..].iter().find_map(|later| later.header);
             let synced = next.map_or(0, |header| header.group.saturating_sub(1));
-            self.read_segment(found, &bytes, synced);
+            let end = self.read_segment(found, &bytes, synced);
+            if at + 1 == all.len() {
+                self.make_safe(found, &bytes, end)?;
+            }
             done += found.length;
             if !progress(done, total) {
                 return Err(OpenError::Stopped);
@@ -153,12 +156,13 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    fn read_segment(&mut self, found: &Found, bytes: &[u8], synced: u64) {
+    /// Returns where the entries end.
+    fn read_segment(&mut self, found: &Found, bytes: &[u8], synced: u64) -> u64 {
         let Found { number, file, header, .. } = found;
         self.number = *number;
         let Some(header) = header else {
             self.set_aside(*number, 0, bytes);
-            return;
+            return bytes.len() as u64;
         };
         self.catalog.epoch = self.catalog.epoch.max(header.epoch);
         self.catalog.was_closed = false;
@@ -169,10 +173,28 @@ impl<'a> Scan<'a> {
         let end = self.read_groups(*number, salt, bytes, synced.max(own));
         if let Some(segment) = self.catalog.segments.get_mut(number) {
             segment.end = end;
-            if end < room && file.set_length(end).and_then(|()| file.sync_all()).is_ok() {
+            if end < room && file.set_length(end).is_ok() {
                 segment.room = end;
             }
         }
+        end
+    }
+
+    /// Makes the last segment safe: the header of the next one will say that it is. Earlier ones are, since this one exists. It
+    /// writes the groups again that none calls synced: after a sync that has failed the system may call them clean although
+    /// they are not on the disk, and a further sync would do nothing.
+    fn make_safe(&self, last: &Found, bytes: &[u8], end: u64) -> Result<(), OpenError> {
+        let Some(header) = last.header else { return Ok(()) };
+        let bytes = bytes.get(..usize::try_from(end).unwrap_or(usize::MAX)).unwrap_or(bytes);
+        let first = HEADER_BYTES as usize;
+        let synced = synced_behind(bytes, first, header.salt);
+        let unsynced = groups(bytes, first, header.salt).find(|(_, group)| group.number > synced);
+        let written = match unsynced {
+            Some((start, _)) => last.file.write_at(&bytes[start..], start as u64),
+            None => Ok(()),
+        };
+        let safe = written.and_then(|()| last.file.sync_all());
+        safe.map_err(|error| OpenError::Io { file: segment::name(last.number), error })
     }
 
     /// Returns where the entries end.

@@ -1,8 +1,10 @@
+use std::io;
+
 use super::super::block::{Block, Recorded};
 use super::super::reader::portion;
 use super::*;
 use crate::door::sync::Mutex;
-use crate::store::file::medium_double::Disk;
+use crate::store::file::medium_double::{Disk, Fault};
 
 fn block(name: &str, first: u64, count: u64) -> Arc<Block> {
     let mut block = Block::new(name.as_bytes().into(), 1, first, 5);
@@ -73,4 +75,40 @@ fn foreign_files_and_newer_versions_are_refused_and_not_changed() {
     file.write_at(&header, 0).expect("room");
     assert!(matches!(refused(&disk), OpenError::Version { version: 9, .. }));
     assert_eq!(disk.list().expect("names"), ["0000000001.rec"]);
+}
+
+/// Opens the recording of another process that was killed, and looks what it has.
+fn found(disk: &Disk) -> (Vec<u64>, Vec<u64>) {
+    let (log, report) = open(Box::new(disk.kill()), 1 << 14, 1, |_, _| true).expect("a recording");
+    assert!(report.holes.is_empty());
+    (numbers(&log, "/topic/a"), numbers(&log, "/topic/b"))
+}
+
+#[test]
+fn after_a_sync_that_failed_the_next_process_makes_safe_what_it_finds() {
+    for (calls, seed) in (0..8).flat_map(|calls| (0..10).map(move |seed| (calls, seed))) {
+        let disk = Disk::new(64 << 20);
+        let (mut log, _) = open(Box::new(disk.clone()), 1 << 14, 1, |_, _| true).expect("a recording");
+        disk.plan(calls, Fault::Once(io::ErrorKind::Other));
+        let has_failed = (0..5).any(|at| {
+            let blocks = [block("/topic/a", 1 + 10 * at, 10), block("/topic/b", 1 + 10 * at, 10)];
+            log.write(&blocks).and_then(|_| log.sync()).is_err()
+        });
+        assert!(has_failed, "{calls} calls");
+        // The system still gives the next process what it has not written. The disk may fail that one, too.
+        let expected = found(&disk);
+        for later in 0..10 {
+            let disk = disk.kill();
+            disk.plan(later, Fault::Once(io::ErrorKind::Other));
+            let disk = match open(Box::new(disk.clone()), 1 << 14, 1, |_, _| true) {
+                Ok(_) => disk,
+                Err(_) => {
+                    let again = disk.kill();
+                    open(Box::new(again.clone()), 1 << 14, 1, |_, _| true).expect("a recording");
+                    again
+                }
+            };
+            assert_eq!(found(&disk.crash(seed)), expected, "{calls} and {later} calls, seed {seed}");
+        }
+    }
 }
