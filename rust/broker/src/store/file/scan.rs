@@ -94,7 +94,9 @@ impl Scan {
                     self.take_all(number, &mut entries); // behind damage, one begins before the other has ended
                     (group, start) = (Some(begun), at);
                     self.unsynced.push_back((begun.number, at as u64));
-                    while self.unsynced.pop_front_if(|(number, _)| *number <= begun.synced).is_some() {}
+                    while self.unsynced.front().is_some_and(|(number, _)| *number <= begun.synced) {
+                        self.unsynced.pop_front();
+                    }
                     at += length;
                     group_end = at.saturating_add(begun.length as usize);
                 }
