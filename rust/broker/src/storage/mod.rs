@@ -7,6 +7,7 @@
 //! The log is read on its own thread, so the port answers meanwhile: `/readyz` says 503, and a CONNECT waits.
 
 pub mod control;
+mod ended;
 mod log_thread;
 pub mod offline;
 mod page_file;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Control;
+use super::ended::leave_out_ended;
 use super::log_thread::{read, tell_failure};
 use super::restoring::{give, meet, waker};
 use crate::config::Fsync;
@@ -206,10 +207,11 @@ fn segment_of(log: &Log, record: u64) -> u32 {
 /// # Errors
 /// It cannot be opened, in one line.
 pub fn inspect(disk: Disk, segment_bytes: u64) -> Result<Contents, String> {
-    let (log, recovered) = match Log::open_with_reserve(disk, segment_bytes, 0, |_, _| true) {
+    let (log, mut recovered) = match Log::open_with_reserve(disk, segment_bytes, 0, |_, _| true) {
         Ok(opened) => opened,
         Err(error) => return Err(error.to_string()),
     };
+    leave_out_ended(&mut recovered, |record| read(&log, record));
     let mut messages = Vec::new();
     for (queue, waiting) in &recovered.queues {
         for found in waiting {

@@ -6,11 +6,12 @@ use stompica_proto::{Version, escape};
 
 use super::{Headers, Kind, OfflineError, StoredMessage};
 use crate::door::{HashMap, ViewedDirectory};
-use crate::ids::{NO_RECORD, RecordId};
-use crate::queue::restored::since_of;
+use crate::ids::RecordId;
 use crate::storage::SEGMENT_BYTES;
+use crate::storage::ended::leave_out_ended;
 use crate::store::file::damage::Damage;
-use crate::store::file::entry::{Counts, Entry, Found, Message, Salt, messages_in};
+use crate::store::file::entry::{Counts, Entry, Found, Message, Salt};
+use crate::store::file::handle::message_of as message_of_entry;
 use crate::store::file::reader::Request;
 use crate::store::file::recovery::{self, Opened, Recovered, Waiting};
 use crate::store::file::segment;
@@ -77,32 +78,14 @@ impl View {
         let directory =
             ViewedDirectory::open(path).map_err(|error| OfflineError::of_claim("read", &dir, &error))?;
         let opened = recovery::open(Box::new(directory), *SEGMENT_BYTES.end(), progress);
-        let Opened { segments, table, recovered, .. } =
+        let Opened { segments, table, mut recovered, .. } =
             opened.map_err(|error| OfflineError::of("read", &dir, error))?;
+        leave_out_ended(&mut recovered, |record| {
+            let bytes = request(&segments, &table, record)?.read().ok()?;
+            message_of_entry(&bytes, RecordId::MAX)
+        });
         let Recovered { queues, counts, damages, torn_bytes } = recovered;
-        let queues = queues.into_iter().collect();
-        let mut view = View { segments, table, queues, counts, damages, torn_bytes };
-        view.leave_out_ended();
-        Ok(view)
-    }
-
-    /// Leaves out messages of durable subscriptions that were ended and defined again before a crash, as a start does.
-    fn leave_out_ended(&mut self) {
-        let definitions = self.queues.iter().find(|(name, _)| name == DEFINITIONS);
-        let mut since = HashMap::default();
-        for Waiting { record, .. } in definitions.map(|(_, all)| &all[..]).unwrap_or_default() {
-            let bytes = self.request(*record).and_then(|request| request.read().ok()).unwrap_or_default();
-            for Message { headers, body, .. } in messages_in(&bytes) {
-                // The newest one counts.
-                let newest = since.entry(body.to_vec()).or_insert((*record, NO_RECORD));
-                *newest = (*newest).max((*record, since_of(headers, *record)));
-            }
-        }
-        for (name, waiting) in &mut self.queues {
-            if let Some((_, first)) = since.get(name) {
-                waiting.retain(|one| one.record >= *first);
-            }
-        }
+        Ok(View { segments, table, queues: queues.into_iter().collect(), counts, damages, torn_bytes })
     }
 
     /// The number of its files.
@@ -158,15 +141,15 @@ impl View {
     fn read_one(&self, record: RecordId) -> Result<StoredMessage, (String, u64)> {
         let Place { segment, offset } = self.table.find(record).ok_or_else(|| (String::new(), 0))?.place;
         let counts = self.counts.get(&record).copied().unwrap_or_default();
-        let read = self.request(record).and_then(|request| read(request, counts));
+        let read = request(&self.segments, &self.table, record).and_then(|request| read(request, counts));
         read.ok_or_else(|| (segment::name(segment), offset))
     }
+}
 
-    fn request(&self, record: RecordId) -> Option<Request> {
-        let stored = self.table.find(record)?;
-        let file = self.segments.find(stored.place.segment)?.file.clone();
-        Some(Request { shard: 0, record, file, stored })
-    }
+fn request(segments: &Segments, table: &Table, record: RecordId) -> Option<Request> {
+    let stored = table.find(record)?;
+    let file = segments.find(stored.place.segment)?.file.clone();
+    Some(Request { shard: 0, record, file, stored })
 }
 
 /// Reads a message; `counts` is what was noted of its deliveries behind it. `None`: it cannot be read.
