@@ -81,7 +81,8 @@ impl Values {
                 return broken("values", text);
             }
             let until = Some((self.now, Duration::ZERO));
-            *changes = vec![Change { value: found, expires: false, from: self.now, until }];
+            let expires = changes.iter().any(|change| change.expires && change.value == found);
+            *changes = vec![Change { value: found, expires, from: self.now, until }];
         }
         self.open.clear();
         Ok(())
